@@ -1,5 +1,6 @@
 //! The document of `GET /v0/layout`.
 
+use crate::RunningPlanDocument;
 use crate::status::NodeState;
 use cluster::{LayoutEpoch, LayoutMember, LayoutRecord, NodeIndex};
 use serde::Serialize;
@@ -29,8 +30,8 @@ pub struct LayoutDocument {
     pub voters_replaced: Vec<String>,
     /// URLs of the members that the answering node reaches, and that hold an older record.
     pub members_behind: Vec<String>,
-    /// The running change of the layout. This release runs none.
-    pub plan: (),
+    /// The running change of the layout; `None`: none runs.
+    pub plan: Option<RunningPlanDocument>,
 }
 
 /// A member of the cluster.
@@ -90,7 +91,7 @@ impl LayoutDocument {
     const SHARE_SCALE: f64 = 10_000.0;
 
     /// The document of `record`, as the node at `own_url` shows it. `seen` returns how it sees the
-    /// member in a slot.
+    /// member in a slot. The running change, which only a node that follows it knows, is left out.
     pub fn of(record: &LayoutRecord, own_url: &str, seen: impl Fn(NodeIndex) -> SeenMember) -> Self {
         // A record of a node on its own does not name an address.
         let url = |member: &LayoutMember| match member.url.is_empty() {
@@ -127,7 +128,7 @@ impl LayoutDocument {
             voters_unreachable: urls(&|member| is_voter(member) && !seen(member.slot).is_named_heard),
             voters_replaced: urls(&|member| is_voter(member) && seen(member.slot).is_replaced(member)),
             members_behind: urls(&|member| seen(member.slot).is_behind(record.epoch)),
-            plan: (),
+            plan: None,
         }
     }
 }

@@ -25,23 +25,29 @@ mod encode;
 pub mod entries;
 mod head_check;
 mod layout;
+mod layout_plan;
 mod problem;
 mod slow;
 mod status;
 
 pub use decode::{
     Action, BatchRequest, ByteRange, CheckpointRequest, DecodedRequest, EntityRangeRequest, EntityRequest,
-    IfNoneMatch, ProfileKind, ProfileRequest, RangeContent, ReadyForm, RequestKind, RequestRules,
-    ResponseContext, decode_fast_path, decode_head,
+    IfNoneMatch, LAYOUT_BODY_BYTES_MAX, LayoutCommandRequest, ProfileKind, ProfileRequest, RangeContent,
+    ReadyForm, RequestKind, RequestRules, ResponseContext, decode_fast_path, decode_head,
 };
 pub use encode::{
     EncodedResponse, HttpDate, describe_range_failure, encode, encode_batch_head, encode_checkpoint,
     encode_checkpoint_removed, encode_checkpoint_renewed, encode_checkpoints, encode_http1, encode_layout,
-    encode_metrics, encode_no_metrics, encode_options, encode_profile, encode_range_failure,
-    encode_range_head, encode_ready, encode_repair_begun, encode_root, encode_slow, encode_status,
+    encode_layout_changed, encode_layout_plan, encode_metrics, encode_no_metrics, encode_options,
+    encode_profile, encode_range_failure, encode_range_head, encode_ready, encode_repair_begun, encode_root,
+    encode_slow, encode_status,
 };
 pub use head_check::{FastPathRequest, HeadCheck, HeadLimits, HeadVerdict};
 pub use layout::{LayoutDocument, LayoutMemberDocument, SeenMember};
+pub use layout_plan::{
+    PlanDocument, PlanMemberDocument, PlanMoveDocument, RunningPlanDocument, RunningStepDocument,
+    SeenProgress,
+};
 pub use problem::Problem;
 pub use slow::{SlowRequest, SlowRequests, SlowStage};
 pub use status::{

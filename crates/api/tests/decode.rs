@@ -347,6 +347,21 @@ fn status_and_metrics_take_no_parameters() {
 }
 
 #[test]
+fn a_command_on_the_layout_is_a_post_without_parameters_and_codings() {
+    let decoded = |method, target, headers: &[(&'static str, &'static str)]| {
+        decode_head(&parts(method, target, headers), &rules(1))
+    };
+    assert_eq!(decoded("POST", "/v0/layout", &[]), Ok(DecodedRequest::LayoutCommand));
+    let status = |method, target, headers: &[(&'static str, &'static str)]| {
+        decoded(method, target, headers).expect_err("a refusal").status().as_u16()
+    };
+    assert_eq!(status("POST", "/v0/layout?x=1", &[]), 400);
+    assert_eq!(status("POST", "/v0/layout", &[("content-encoding", "gzip")]), 415);
+    assert_eq!(status("POST", "/v0/layout", &[("if-match", "\"1\"")]), 501);
+    assert_eq!(status("PUT", "/v0/layout", &[]), 405);
+}
+
+#[test]
 fn a_repair_request_takes_no_parameters_and_preconditions() {
     let decoded = |target| decode_head(&parts("POST", target, &[("content-length", "0")]), &rules(3)).ok();
     assert_eq!(decoded("/v0/repair"), Some(DecodedRequest::Repair));

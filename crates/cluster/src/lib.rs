@@ -17,6 +17,9 @@
 //! **Caveats.** A node that is removed has to end. Of two concurrent writes to a key, the
 //! one with the lesser version is lost.
 
+#[cfg(test)]
+extern crate self as cluster;
+
 mod clock;
 mod command;
 mod coordinator;
@@ -47,6 +50,11 @@ mod sync_state;
 mod view;
 mod wait_trace;
 
+/// The simulated cluster of the tests, for tests that need the inside of this crate.
+#[cfg(test)]
+#[path = "../tests/world/mod.rs"]
+mod world;
+
 pub use clock::{HybridClock, TickError, WallCeiling};
 pub use command::{Command, Key, KeyError, Lifetime, VALUE_BYTES_MAX_DEFAULT};
 pub use coordinator::{Coordinator, CoordinatorLimits};
@@ -63,7 +71,7 @@ pub use layout::{
     FORMER_IDS_MAX, JoiningNode, LAYOUT_RECORD_BYTES_MAX, Layout, LayoutDecodeError, LayoutEpoch,
     LayoutError, LayoutMember, LayoutRecord, LayoutRecordError, MemberPreview, MemberState, NODES_MAX,
     NodeIndex, NodeSet, PairMove, PairSwap, PartitionId, PlacementChange, PlacementFault, PlacementNote,
-    PlacementPlan, PlacementPreview, PlacementRefusal, PlacementSwap, PlanStatements, RecordHash,
+    PlacementPlan, PlacementPreview, PlacementRefusal, PlacementSwap, PlanStatements, RateLimit, RecordHash,
     RunningPlan, SWAPS_MAX, SwapAttempt, SwapPhase, SwapSet, URL_BYTES_MAX, VOTERS_MAX, ZONE_BYTES_MAX,
 };
 pub use link::{DialFailure, LinkAction, LinkEvent, PeerHello};
@@ -74,8 +82,9 @@ pub use message::{
     RangeRequest, Requester,
 };
 pub use node::{
-    AgreementEffect, AgreementStatus, LayoutConflict, LayoutConflictReason, Node, NodeLimits, NodeStatus,
-    PeerStatus, ProposalOutcome, ProposeError, RepairKind, RepairStatus, VoterStatus,
+    AgreementEffect, AgreementStatus, CommandObstacle, LayoutCommand, LayoutCommandId, LayoutCommandOutcome,
+    LayoutConflict, LayoutConflictReason, Node, NodeLimits, NodeStatus, PeerStatus, PlannedChange,
+    ProposalOutcome, ProposeError, RepairKind, RepairStatus, SwapWait, VoterStatus,
 };
 pub use page::{Page, PageBuilder, PageEntry, PageEntryHead};
 pub use process_fence::ProcessFence;

@@ -4,7 +4,7 @@
 use cluster::{
     ClusterOrigin, CommandRefusal, FEATURE_LEVEL_NAMED, FEATURE_LEVEL_PLANS, JoiningNode, LayoutRecord,
     LayoutRecordError, MemberState, NODES_MAX, NodeIndex, NodeSet, PartitionId, PlacementChange,
-    PlacementPlan, PlacementRefusal, RunningPlan,
+    PlacementPlan, PlacementRefusal, RateLimit, RunningPlan,
 };
 use stdx::NodeTag;
 
@@ -209,4 +209,41 @@ fn fewer_members_than_default_from_are_refused_with_the_numbers() {
     plan.lists = [0, 2, 0].map(NodeIndex).repeat(16);
     let refused = CommandRefusal::TooFewMembers { remaining: 2, default_from: 3 };
     assert_eq!(cluster(4).with_plan(&plan), Err(refused));
+}
+
+#[test]
+fn the_rate_of_a_running_plan_is_limited_and_no_operation_is_planned_anew() {
+    let record = cluster(4);
+    let limit = RateLimit::new(1 << 20);
+    assert_eq!(record.with_plan_limited(limit), Err(CommandRefusal::NoPlan));
+    let plan = planned(&record, &[PlacementChange::Weight { url: url(1), weight: 3 }]);
+    let begun = record.with_plan(&plan).expect("it begins");
+    let limited = begun.with_plan_limited(limit).expect("it runs");
+    assert_eq!(limited.verify(&begun), Ok(()));
+    assert_eq!(limited.plan.as_ref().and_then(|plan| plan.rate_limit), limit);
+    assert_eq!(limited.changed, begun.changed);
+    let paused = limited.with_plan_paused().expect("it runs");
+    assert_eq!(paused.plan.as_ref().and_then(|plan| plan.rate_limit), limit, "a pause keeps it");
+    let unlimited = paused.with_plan_limited(None).expect("it runs");
+    assert_eq!(unlimited.plan.as_ref().and_then(|plan| plan.rate_limit), None);
+    let cancelled = begun.with_plan_cancelled().expect("it runs");
+    assert_eq!(cancelled.with_plan_limited(limit), Err(CommandRefusal::IsCancelled));
+}
+
+#[test]
+fn the_copies_left_are_those_of_the_plan_until_the_lists_are_as_its_target() {
+    let record = cluster(4);
+    assert_eq!(record.copies_left(), 0, "no plan runs");
+    let plan = planned(&record, &[PlacementChange::Remove { url: url(1) }]);
+    let begun = record.with_plan(&plan).expect("it begins");
+    assert_eq!(begun.copies_left(), plan.preview(&record).moved());
+    assert!(begun.copies_left() > 0);
+    let mut moved = begun.clone();
+    let target = plan.target(record.default_from);
+    for (list, holders) in moved.lists.chunks_exact_mut(4).zip(target.chunks_exact(3)) {
+        let rest: Vec<_> = list.iter().copied().filter(|slot| !holders.contains(slot)).collect();
+        list.copy_from_slice(&[holders, &rest].concat());
+    }
+    assert_eq!(moved.copies_left(), 0);
+    assert_eq!(begun.with_plan_cancelled().expect("it runs").copies_left(), 0, "nothing is to move");
 }

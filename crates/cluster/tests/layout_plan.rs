@@ -6,7 +6,7 @@
 use cluster::{
     ClusterOrigin, FEATURE_LEVEL_NAMED, FEATURE_LEVEL_PLANS, FORMER_IDS_MAX, LayoutDecodeError, LayoutEpoch,
     LayoutRecord, LayoutRecordError, MemberState, NODES_MAX, NodeIndex, NodeSet, PairSwap, PartitionId,
-    RecordHash, RunningPlan, SWAPS_MAX, SwapPhase, URL_BYTES_MAX, ZONE_BYTES_MAX,
+    RateLimit, RecordHash, RunningPlan, SWAPS_MAX, SwapPhase, URL_BYTES_MAX, ZONE_BYTES_MAX,
 };
 use proptest::prelude::*;
 use std::path::PathBuf;
@@ -701,9 +701,10 @@ fn each_field_of_a_plan_is_decoded_within_its_bounds() {
     assert_eq!(plan[..9], [1, 0, 2, 4, 0, 2, 1, 200, 1]);
     let field = |field| LayoutDecodeError::Field { field };
     let too_many = LayoutDecodeError::Record(LayoutRecordError::PlanBounds);
-    let cases: [(usize, &[u8], LayoutDecodeError); 14] = [
+    let cases: [(usize, &[u8], LayoutDecodeError); 15] = [
         (0, &[2], LayoutDecodeError::Plan),
-        (1, &[4], field("flags of a plan")),
+        (1, &[8], field("flags of a plan")),
+        (1, &[4], LayoutDecodeError::Length),
         (1, &[2], LayoutDecodeError::Length),
         (2, &[0x82, 0], field("epoch of a plan")),
         (3, &[0x81, 2], too_many),
@@ -772,4 +773,26 @@ proptest! {
             prop_assert_eq!(record.encode(), bytes);
         }
     }
+}
+
+#[test]
+fn a_rate_limit_is_part_of_a_plan_and_changes_in_any_record() {
+    let mut record = sample();
+    let before = plan_bytes(&record).len();
+    let plan = record.plan.as_mut().expect("it has one");
+    plan.rate_limit = RateLimit::new(300);
+    assert_eq!(LayoutRecord::decode(&record.encode()).as_ref(), Ok(&record));
+    let bytes = plan_bytes(&record);
+    assert_eq!(bytes.len(), before + 2, "a varint");
+    assert_eq!(bytes[1] & 0b100, 0b100);
+    // The limit follows the format, the flags and the epoch of the plan.
+    let at = 2 + stdx::codec::varint_len(record.plan.as_ref().expect("it has one").began.0);
+    let mut zero = bytes.clone();
+    zero.splice(at..at + 2, [0]);
+    let field = LayoutDecodeError::Field { field: "rate limit of a plan" };
+    assert_eq!(LayoutRecord::decode(&with_plan_bytes(&record, &zero, zero.len())), Err(field));
+    let mut unknown = bytes;
+    unknown[1] |= 0b1000;
+    let field = LayoutDecodeError::Field { field: "flags of a plan" };
+    assert_eq!(LayoutRecord::decode(&with_plan_bytes(&record, &unknown, unknown.len())), Err(field));
 }

@@ -72,13 +72,14 @@ const SURPLUS_DIVISOR: usize = 64;
 /// Most permits that an eviction frees beyond the excess.
 const SURPLUS_MAX: usize = 64;
 /// Paths of the requests about the node itself.
-const ADMINISTRATION: [&str; 9] = [
+const ADMINISTRATION: [&str; 10] = [
     "/v0/status",
     "/v0/ready",
     "/metrics",
     "/v0/slow",
     "/v0/profile",
     "/v0/repair",
+    "/v0/layout",
     "/v0/checkpoint",
     "/",
     "*",
@@ -435,6 +436,7 @@ mod tests {
             "GET /metrics?x HTTP/1.1",
             "OPTIONS * HTTP/1.0",
             "POST /v0/checkpoint?name=a ",
+            "POST /v0/layout HTTP/1.1",
         ] {
             assert!(is_administration(begin.as_bytes()), "{begin}");
         }

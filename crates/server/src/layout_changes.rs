@@ -17,6 +17,7 @@ pub(crate) fn describe(former: &LayoutRecord, record: &LayoutRecord) -> Vec<Stri
     if record.feature_level != former.feature_level {
         changes.push(format!("the feature level is {}", record.feature_level));
     }
+    changes.extend(changes_of_plan(former, record));
     let moved = record.changed.iter().filter(|changed| **changed > former.epoch).count();
     if moved > 0 {
         changes.push(format!("{moved} partitions have other replicas"));
@@ -48,6 +49,29 @@ fn changes_of_member(before: &LayoutMember, member: &LayoutMember) -> Vec<String
     changes
 }
 
+fn changes_of_plan(former: &LayoutRecord, record: &LayoutRecord) -> Vec<String> {
+    let (before, plan) = match (&former.plan, &record.plan) {
+        (None, None) => return Vec::new(),
+        (None, Some(_)) => return vec!["a change of the placement begins".to_owned()],
+        (Some(_), None) => return vec!["the change of the placement has ended".to_owned()],
+        (Some(before), Some(plan)) => (before, plan),
+    };
+    let mut changes = Vec::new();
+    if plan.target.is_empty() && !before.target.is_empty() {
+        changes.push("the change of the placement is cancelled".to_owned());
+    } else if plan.is_paused != before.is_paused {
+        let state = if plan.is_paused { "is paused" } else { "goes on" };
+        changes.push(format!("the change of the placement {state}"));
+    }
+    if plan.rate_limit != before.rate_limit {
+        changes.push(match plan.rate_limit {
+            Some(limit) => format!("its data moves at most at {} bytes/s", limit.bytes_per_second()),
+            None => "its data moves without a limit".to_owned(),
+        });
+    }
+    changes
+}
+
 fn changes_of_voters(former: &LayoutRecord, record: &LayoutRecord) -> Vec<String> {
     let url = |of: &LayoutRecord, slot| of.member(slot).map_or_else(String::new, |it| it.url.clone());
     let not_in = |voters: &[NodeIndex], others: &[NodeIndex]| -> Vec<NodeIndex> {
@@ -63,7 +87,7 @@ fn changes_of_voters(former: &LayoutRecord, record: &LayoutRecord) -> Vec<String
 #[cfg(test)]
 mod tests {
     use super::*;
-    use cluster::{ClusterOrigin, LayoutEpoch, MemberState};
+    use cluster::{ClusterOrigin, LayoutEpoch, MemberState, RateLimit, RunningPlan};
     use stdx::NodeTag;
 
     fn first() -> LayoutRecord {
@@ -76,6 +100,30 @@ mod tests {
     #[test]
     fn equal_records_have_no_changes() {
         assert_eq!(describe(&first(), &first()), Vec::<String>::new());
+    }
+
+    #[test]
+    fn the_commands_on_a_plan_are_described() {
+        let plan = |change: &dyn Fn(&mut RunningPlan)| {
+            let mut plan = RunningPlan { target: vec![NodeIndex(0)], ..RunningPlan::new(LayoutEpoch(2)) };
+            change(&mut plan);
+            LayoutRecord { plan: Some(plan), ..first() }
+        };
+        let running = plan(&|_| {});
+        let paused = plan(&|plan| plan.is_paused = true);
+        let limited = plan(&|plan| plan.rate_limit = RateLimit::new(9));
+        let cancelled = plan(&|plan| plan.target.clear());
+        for (former, record, expected) in [
+            (&first(), &running, "a change of the placement begins"),
+            (&running, &paused, "the change of the placement is paused"),
+            (&paused, &running, "the change of the placement goes on"),
+            (&running, &limited, "its data moves at most at 9 bytes/s"),
+            (&limited, &running, "its data moves without a limit"),
+            (&paused, &cancelled, "the change of the placement is cancelled"),
+            (&cancelled, &first(), "the change of the placement has ended"),
+        ] {
+            assert_eq!(describe(former, record), [expected]);
+        }
     }
 
     #[test]

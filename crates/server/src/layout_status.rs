@@ -201,7 +201,7 @@ impl LayoutStatus {
 }
 
 /// The sentence with a capital letter and a full stop.
-fn capitalized(sentence: &str) -> String {
+pub(crate) fn capitalized(sentence: &str) -> String {
     let mut characters = sentence.chars();
     let first = characters.next().map(|first| first.to_ascii_uppercase());
     first.into_iter().chain(characters).chain(['.']).collect()

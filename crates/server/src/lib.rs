@@ -38,6 +38,8 @@ mod inbox;
 mod io_thread;
 mod layout;
 mod layout_changes;
+mod layout_command;
+mod layout_progress;
 mod layout_status;
 mod links;
 mod listed_nodes;

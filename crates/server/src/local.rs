@@ -2,6 +2,7 @@
 
 use crate::adopted_layout::{LayoutHandle, OwnAddress};
 use crate::config::Config;
+use crate::layout_progress::LayoutProgress;
 use crate::layout_status::PeerEpochs;
 use crate::links::{InvalidAddress, PeerAddress, PeerAddresses};
 use crate::read_pool::ReadPool;
@@ -36,6 +37,8 @@ pub(crate) struct Local {
     pub(crate) agreement: Mutex<Option<Arc<AgreementStatus>>>,
     /// The newest adopted layout record.
     pub(crate) layout: LayoutHandle,
+    /// The progress of the running change of the layout.
+    pub(crate) layout_progress: LayoutProgress,
     /// The layout records that the peers hold.
     pub(crate) peer_epochs: Arc<PeerEpochs>,
     /// The sync state that was durable at the start.
@@ -71,6 +74,7 @@ impl Local {
                 config.membership.hash_version,
             ),
             layout: LayoutHandle::new(Arc::clone(&opened.layout), own),
+            layout_progress: LayoutProgress::default(),
             peer_epochs: Arc::new(PeerEpochs::new(&opened.votes)),
             secret: Secret::new(config.secret.clone().unwrap_or_default()),
             links: AtomicU64::new(0),

@@ -1,6 +1,7 @@
 //! Messages between the threads of a node.
 
 use crate::connection_limit::{ConnectionPermit, Eviction};
+use crate::driver::layout_commands::RequestedCommand;
 use crate::gauges::ThreadGauges;
 use crate::links::accept::{Admitted, Arrival};
 use crate::local::Local;
@@ -19,6 +20,8 @@ pub(crate) enum ControlMessage {
     Arrived(Box<Arrival>),
     /// A client has requested a pass of anti-entropy.
     Repair,
+    /// Carry out a command on the layout.
+    LayoutCommand(Box<RequestedCommand>),
     /// The coordinator of an I/O thread has fenced an epoch.
     Fenced {
         /// Number of the thread.

@@ -8,6 +8,7 @@ use crate::connection_limit::ConnectionLimiter;
 use crate::counters::{Counter, EventCounters};
 use crate::driver::DriverContext;
 use crate::gauges::Gauges;
+use crate::layout_command::LayoutPlans;
 use crate::links::PeerLinks;
 use crate::local::Local;
 use crate::memory_holders::MemoryHolders;
@@ -40,6 +41,8 @@ pub(crate) struct Process {
     pub(crate) read_values: Arc<ReadValues>,
     pub(crate) ranges: Arc<OpenRanges>,
     pub(crate) checkpoint_state: Arc<CheckpointState>,
+    /// The plan of a change of the layout that this node keeps.
+    pub(crate) layout_plans: Arc<LayoutPlans>,
     pub(crate) profile_state: Arc<ProfileState>,
     pub(crate) peer_links: Arc<PeerLinks>,
     /// Set when the store is open.
@@ -91,6 +94,7 @@ impl Process {
             ranges: Arc::new(OpenRanges::new(&memory_holders, &refusals)),
             memory,
             checkpoint_state: Arc::new(CheckpointState::new(started)),
+            layout_plans: Arc::default(),
             profile_state: Arc::default(),
             peer_links: Arc::new(PeerLinks::new(&env.clock, config.limits.handshakes_max)),
             local: OnceLock::new(),

@@ -14,6 +14,7 @@ use crate::driver::MachineDriver;
 use crate::driver::coordinator_machine::CoordinatorMachine;
 use crate::driver::executing::OpenScan;
 use crate::layout;
+use crate::layout_command;
 use crate::messages::ControlMessage;
 use crate::metrics::scrape;
 use crate::profile;
@@ -28,7 +29,8 @@ use crate::streaming::range::{Form, RangeStartError, StartedRange};
 use crate::thread::Thread;
 use api::{
     BatchRequest, CheckpointRequest, DecodedRequest, EncodedResponse, EntityRangeRequest, EntityRequest,
-    Problem, ProfileRequest, RequestKind, ResponseContext, ServingState,
+    LAYOUT_BODY_BYTES_MAX, LayoutCommandRequest, Problem, ProfileRequest, RequestKind, ResponseContext,
+    ServingState,
 };
 use bytes::Bytes;
 use cluster::Command;
@@ -105,6 +107,7 @@ enum RoutedRequest<'a> {
     Checkpoint(CheckpointRequest),
     Profile(ProfileRequest),
     Repair,
+    LayoutCommand,
     Metrics { is_head: bool },
 }
 
@@ -125,6 +128,7 @@ impl Service {
                     | RoutedRequest::Checkpoint(..)
                     | RoutedRequest::Profile(..)
                     | RoutedRequest::Repair
+                    | RoutedRequest::LayoutCommand
                     | RoutedRequest::Metrics { .. },
                 ) => None,
                 Err(problem) => Some(problem.to_response(parts.method == Method::HEAD)),
@@ -202,6 +206,9 @@ impl Service {
         if let RoutedRequest::Entity(driver, entity) = routed {
             return self.answer_entity(driver, entity, body).await;
         }
+        if matches!(routed, RoutedRequest::LayoutCommand) {
+            return Ok((self.answer_layout_command(body).await?, None));
+        }
         self.read_over(body).await?;
         let Thread { process, clock, serving_state, stages, .. } = &*self.thread;
         let encoded = match routed {
@@ -220,11 +227,28 @@ impl Service {
             }
             RoutedRequest::Repair => begin_repair(&process.control)?,
             RoutedRequest::Metrics { is_head } => scrape::answer(process, is_head).await,
-            RoutedRequest::Entity(..) | RoutedRequest::Range(..) | RoutedRequest::Batch(..) => {
+            RoutedRequest::Entity(..)
+            | RoutedRequest::Range(..)
+            | RoutedRequest::Batch(..)
+            | RoutedRequest::LayoutCommand => {
                 unreachable!("they are answered elsewhere")
             }
         };
         Ok((encoded, None))
+    }
+
+    /// Carries out a command on the layout after its body has arrived.
+    async fn answer_layout_command(&self, body: &mut RequestBody) -> Result<EncodedResponse, Problem> {
+        let collected = self.collect_within(body, LAYOUT_BODY_BYTES_MAX).await;
+        let value = collected.map_err(|problem| match problem.status() {
+            StatusCode::PAYLOAD_TOO_LARGE => LayoutCommandRequest::too_large(),
+            _ => problem,
+        })?;
+        let request = LayoutCommandRequest::decode(&value.bytes)?;
+        drop(value);
+        let process = &self.thread.process;
+        let local = process.local.get().expect("a serving node has opened its store");
+        layout_command::answer(&process.layout_plans, local, &process.control, request).await
     }
 
     /// Executes a request for one entity after its body has arrived.
@@ -382,7 +406,8 @@ impl Service {
             }
             Ok(DecodedRequest::Metrics { is_head }) => Ok(RoutedRequest::Metrics { is_head }),
             Ok(DecodedRequest::Layout { is_head }) => {
-                let document = layout::of(local(), &process.config.own_name())?;
+                let now = self.thread.clock.now().mono;
+                let document = layout::of(local(), &process.config.own_name(), now)?;
                 Ok(RoutedRequest::Encoded(api::encode_layout(&document, is_head)))
             }
             Ok(DecodedRequest::Slow { is_head }) => {
@@ -401,6 +426,7 @@ impl Service {
                 self.serving_driver().map(|_| RoutedRequest::Checkpoint(checkpoint))
             }
             Ok(DecodedRequest::Repair) => self.serving_driver().map(|_| RoutedRequest::Repair),
+            Ok(DecodedRequest::LayoutCommand) => self.serving_driver().map(|_| RoutedRequest::LayoutCommand),
             Err(problem) => self.serving_driver().and(Err(problem)),
         }
     }
@@ -427,8 +453,12 @@ impl Service {
     }
 
     async fn collect(&self, body: &mut RequestBody) -> Result<Value, Problem> {
+        self.collect_within(body, self.thread.rules().value_bytes_max).await
+    }
+
+    async fn collect_within(&self, body: &mut RequestBody, bytes_max: usize) -> Result<Value, Problem> {
         let rules = BodyRules {
-            value_bytes_max: self.thread.rules().value_bytes_max,
+            value_bytes_max: bytes_max,
             holders: &self.thread.memory_holders,
             thread_budget: &self.thread.writes,
             refusals: &self.thread.capacity_refusals,

@@ -76,7 +76,21 @@ pub(crate) fn request_within(
     path: &str,
     limits: &RequestLimits,
 ) -> Result<NodeAnswer, String> {
-    exchange(url, method, path, limits).map_err(|error| format!("{url} does not answer: {error}"))
+    request_with_body(url, method, path, "", limits)
+}
+
+/// Sends a request with a body, within `limits`.
+///
+/// # Errors
+/// A sentence: there is no answer, or it is not HTTP.
+pub(crate) fn request_with_body(
+    url: &NodeUrl,
+    method: &str,
+    path: &str,
+    body: &str,
+    limits: &RequestLimits,
+) -> Result<NodeAnswer, String> {
+    exchange(url, method, path, body, limits).map_err(|error| format!("{url} does not answer: {error}"))
 }
 
 /// Describes a socket error. The system reports a read timeout as an operation that would block.
@@ -89,13 +103,20 @@ fn describe(error: &std::io::Error, timeout: Duration) -> String {
     }
 }
 
-fn exchange(url: &NodeUrl, method: &str, path: &str, limits: &RequestLimits) -> Result<NodeAnswer, String> {
+fn exchange(
+    url: &NodeUrl,
+    method: &str,
+    path: &str,
+    body: &str,
+    limits: &RequestLimits,
+) -> Result<NodeAnswer, String> {
     let host = url.authority();
     let address = host.to_socket_addrs().map_err(|error| error.to_string())?.next();
     let address = address.ok_or("its host name has no address")?;
     let mut stream =
         TcpStream::connect_timeout(&address, TIMEOUT).map_err(|error| describe(&error, TIMEOUT))?;
-    let request = format!("{method} {path} HTTP/1.0\r\nHost: {host}\r\nContent-Length: 0\r\n\r\n");
+    let len = body.len();
+    let request = format!("{method} {path} HTTP/1.0\r\nHost: {host}\r\nContent-Length: {len}\r\n\r\n{body}");
     let answer =
         exchange_text(&mut stream, &request, limits).map_err(|error| describe(&error, limits.timeout))?;
     let (head, body) = answer.split_once("\r\n\r\n").ok_or("the answer is not HTTP")?;

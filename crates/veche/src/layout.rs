@@ -1,6 +1,10 @@
-//! `veche layout`: show the layout of a cluster, and recover it without its majority.
+//! `veche layout`: show the layout of a cluster, change it, and recover it without its majority.
+//!
+//! The commands that change it are hidden from the help and the manual: every cluster refuses them
+//! below the feature level of plans, which no release decides.
 
 use crate::client;
+use crate::layout_change::{self, ApplyArguments, AskedNode, DeadArguments, LimitArguments, PlanArguments};
 use crate::node_url::NodeUrl;
 use crate::output::{ReportForm, print_line};
 use crate::settings::DATA_DEFAULT;
@@ -32,6 +36,27 @@ enum LayoutCommand {
     Show(ShowArguments),
     /// Give the remaining nodes of a cluster a new layout record, if most voters are lost for good.
     Recover(RecoverArguments),
+    /// Plan a change of the members, and show the data that it moves.
+    #[command(hide = true)]
+    Plan(PlanArguments),
+    /// Begin the change of a plan.
+    #[command(hide = true)]
+    Apply(ApplyArguments),
+    /// Begin no further step of the running change.
+    #[command(hide = true)]
+    Pause(AskedNode),
+    /// Go on with the paused change.
+    #[command(hide = true)]
+    Resume(AskedNode),
+    /// End the running change, and take back its unfinished steps.
+    #[command(hide = true)]
+    Cancel(AskedNode),
+    /// Set the rate at which data of the running change moves.
+    #[command(hide = true)]
+    Limit(LimitArguments),
+    /// Record that members do not come back.
+    #[command(hide = true)]
+    Dead(DeadArguments),
 }
 
 /// Give the remaining nodes of a cluster a new layout record, if most voters are lost for good. Run
@@ -69,6 +94,13 @@ pub(crate) fn run(arguments: &LayoutArguments) -> Result<(), String> {
     match &arguments.command {
         LayoutCommand::Show(arguments) => show(arguments),
         LayoutCommand::Recover(arguments) => recover(arguments),
+        LayoutCommand::Plan(arguments) => layout_change::plan(arguments),
+        LayoutCommand::Apply(arguments) => layout_change::apply(arguments),
+        LayoutCommand::Pause(node) => layout_change::pause(node),
+        LayoutCommand::Resume(node) => layout_change::resume(node),
+        LayoutCommand::Cancel(node) => layout_change::cancel(node),
+        LayoutCommand::Limit(arguments) => layout_change::limit(arguments),
+        LayoutCommand::Dead(arguments) => layout_change::dead(arguments),
     }
 }
 
@@ -195,6 +227,7 @@ fn summary(layout: &Value) -> String {
             "another node has taken the place of {urls}: it is named once it is rebuilt and a majority of voters is in reach"
         )
     }));
+    lines.extend(layout_change::running(&layout["plan"]));
     lines.extend(urls(&layout["members_behind"]).map(|urls| format!("members with an older record: {urls}")));
     lines.join("\n")
 }

@@ -10,6 +10,7 @@ mod generate;
 mod import;
 mod interrupt;
 mod layout;
+mod layout_change;
 mod logging;
 mod node_url;
 mod origin;

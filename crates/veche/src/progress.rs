@@ -280,7 +280,7 @@ impl fmt::Display for Count {
 }
 
 /// Formats a duration in hours, minutes and seconds.
-struct Time(Duration);
+pub(crate) struct Time(pub(crate) Duration);
 
 impl fmt::Display for Time {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

@@ -37,12 +37,12 @@ fn a_node_shows_its_layout_record() {
 
     let head = connection.exchange(bare("HEAD", "/v0/layout"));
     assert_eq!((head.status, head.body.len()), (200, 0));
-    for method in ["POST", "PUT", "DELETE", "PATCH"] {
+    for method in ["PUT", "DELETE", "PATCH"] {
         let refused = connection.exchange(bare(method, "/v0/layout"));
-        assert_eq!((refused.status, refused.header("allow")), (405, Some("GET, HEAD")), "{method}");
+        assert_eq!((refused.status, refused.header("allow")), (405, Some("GET, HEAD, POST")), "{method}");
     }
     let options = connection.exchange(bare("OPTIONS", "/v0/layout"));
-    assert_eq!((options.status, options.header("allow")), (204, Some("GET, HEAD")));
+    assert_eq!((options.status, options.header("allow")), (204, Some("GET, HEAD, POST")));
     connection.exchange(bare("GET", "/v0/layout?x=1")).assert_problem(400, "takes no parameters");
 }
 
@@ -65,6 +65,76 @@ fn the_layout_record_of_a_node_survives_restarts() {
     assert_eq!(layout_of(&again), before);
     let (_other_dir, other) = data_dir();
     assert_ne!(layout_of(&Node::start(&other)).0, before.0, "two nodes on their own are two clusters");
+}
+
+/// The end of the sentence with which every change of the members is refused.
+const REFUSAL: &str = "and members change from level 3 on: upgrade all nodes.";
+
+#[test]
+fn every_change_of_the_members_is_refused_with_one_sentence() {
+    let (_dir, data) = data_dir();
+    let node = Node::start(&data);
+    let mut connection = node.connect();
+    let post = |body: &str| {
+        format!("POST /v0/layout HTTP/1.1\r\nHost: a\r\nContent-Length: {}\r\n\r\n{body}", body.len())
+    };
+    for body in [
+        r#"{"command":"plan","add":["http://b:1"]}"#,
+        r#"{"command":"apply","plan":"0123456789abcdef"}"#,
+        r#"{"command":"pause"}"#,
+        r#"{"command":"resume"}"#,
+        r#"{"command":"cancel"}"#,
+        r#"{"command":"limit","bytes_per_second":1}"#,
+        r#"{"command":"declare-dead","members":["http://b:1"]}"#,
+    ] {
+        connection.exchange(post(body)).assert_problem(409, REFUSAL);
+    }
+    connection.exchange(post("")).assert_problem(400, "not a command on the layout");
+    connection.exchange(post(r#"{"command":"pause","x":1}"#)).assert_problem(400, "unknown field");
+    connection
+        .exchange("POST /v0/layout?x=1 HTTP/1.1\r\nHost: a\r\nContent-Length: 0\r\n\r\n")
+        .assert_problem(400, "no parameters");
+    let large = post(&" ".repeat((64 << 10) + 1));
+    connection.exchange(large).assert_problem(413, "at most 65536 bytes");
+    let mut connection = node.connect();
+    let unannounced = format!(
+        "POST /v0/layout HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n10001\r\n{}\r\n0\r\n\r\n",
+        " ".repeat(0x1_0001)
+    );
+    connection.exchange(unannounced).assert_problem(413, "at most 65536 bytes");
+}
+
+#[test]
+fn the_commands_that_change_the_layout_print_the_refusal_and_fail() {
+    let (_dir, data) = data_dir();
+    let node = Node::start(&data);
+    let url = format!("http://{}", node.address);
+    let commands: [&[&str]; 7] = [
+        &["plan", "--add", "http://b:1"],
+        &["apply", "0123456789abcdef"],
+        &["pause"],
+        &["resume"],
+        &["cancel"],
+        &["limit", "200MiB/s"],
+        &["dead", "http://b:1"],
+    ];
+    for arguments in commands {
+        let mut command = veche();
+        command.arg("layout").args(arguments).args(["--url", &url]);
+        let (code, stdout, stderr) = run(command);
+        assert_eq!((code, stdout.as_str()), (Some(1), ""), "{arguments:?}: {stderr}");
+        assert!(
+            stderr.contains("answers 409: The cluster has feature level") && stderr.contains(REFUSAL),
+            "{stderr}"
+        );
+    }
+    let mut command = veche();
+    command.args(["layout", "plan", "--dead", "--url", &url]);
+    assert_eq!(run(command).0, Some(2));
+    let mut help = veche();
+    help.args(["layout", "--help"]);
+    let (_, stdout, _) = run(help);
+    assert!(stdout.contains("recover") && !stdout.contains("apply"), "they are hidden: {stdout}");
 }
 
 #[test]

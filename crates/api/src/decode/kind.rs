@@ -30,7 +30,7 @@ pub enum RequestKind {
     Checkpoint,
     /// Status of the node.
     Status,
-    /// Layout record of the cluster.
+    /// Layout record of the cluster, or a command on it.
     Layout,
     /// Metrics of the node.
     Metrics,
@@ -89,7 +89,7 @@ impl RequestKind {
                 Self::Checkpoint
             }
             STATUS_PATH if is_get => Self::Status,
-            LAYOUT_PATH if is_get => Self::Layout,
+            LAYOUT_PATH if is_get || *method == Method::POST => Self::Layout,
             METRICS_PATH if is_get => Self::Metrics,
             REPAIR_PATH if *method == Method::POST => Self::Repair,
             SLOW_PATH if is_get => Self::Slow,
@@ -159,7 +159,8 @@ mod tests {
             ("PUT", "/v0/checkpoint", RequestKind::Checkpoint),
             ("HEAD", "/v0/status", RequestKind::Status),
             ("GET", "/v0/layout", RequestKind::Layout),
-            ("POST", "/v0/layout", RequestKind::Other),
+            ("POST", "/v0/layout", RequestKind::Layout),
+            ("PUT", "/v0/layout", RequestKind::Other),
             ("GET", "/metrics?x=1", RequestKind::Metrics),
             ("POST", "/metrics", RequestKind::Other),
             ("POST", "/v0/repair", RequestKind::Repair),

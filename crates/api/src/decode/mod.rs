@@ -9,8 +9,9 @@
 //! [`BatchRequest`] come from an [`EntryDecoder`](crate::entries::EntryDecoder).
 //!
 //! **Caveats.** The body of a `GET`, `HEAD` or `DELETE` has no meaning: it must be complete, and is
-//! ignored. The same holds for a `POST` that is not a batch. A `Range` header is honoured on a
-//! `GET` of a value ([`ByteRange`]) and ignored elsewhere, as HTTP allows.
+//! ignored. The same holds for a `POST` that is neither a batch nor a command on the layout. A
+//! `Range` header is honoured on a `GET` of a value ([`ByteRange`]) and ignored elsewhere, as HTTP
+//! allows.
 
 mod byte_range;
 mod checkpoint;
@@ -18,6 +19,7 @@ mod entities;
 mod fast_path;
 mod if_none_match;
 mod kind;
+mod layout;
 mod negotiation;
 mod paths;
 mod profile;
@@ -35,6 +37,7 @@ use http::request::Parts;
 use http::{HeaderName, HeaderValue, Method, StatusCode, Version, header};
 pub use if_none_match::IfNoneMatch;
 pub use kind::RequestKind;
+pub use layout::{LAYOUT_BODY_BYTES_MAX, LayoutCommandRequest};
 pub use paths::ReadyForm;
 pub use profile::{ProfileKind, ProfileRequest};
 use query::Parameters;
@@ -88,6 +91,8 @@ pub enum DecodedRequest {
         /// Whether only the headers are requested.
         is_head: bool,
     },
+    /// Command on the layout. The body is decoded by [`LayoutCommandRequest::decode`].
+    LayoutCommand,
     /// Metrics of the node.
     Metrics {
         /// Whether only the headers are requested.
@@ -215,7 +220,7 @@ pub fn decode_head(parts: &Parts, rules: &RequestRules) -> Result<DecodedRequest
         ENTITIES_PATH => entities::decode(parts, rules),
         CHECKPOINT_PATH => checkpoint::decode(parts).map(DecodedRequest::Checkpoint),
         STATUS_PATH => Ok(DecodedRequest::Status { is_head: decode_node_read(parts)? }),
-        LAYOUT_PATH => Ok(DecodedRequest::Layout { is_head: decode_node_read(parts)? }),
+        LAYOUT_PATH => layout::decode(parts),
         METRICS_PATH => Ok(DecodedRequest::Metrics { is_head: decode_node_read(parts)? }),
         REPAIR_PATH => decode_repair(parts),
         PROFILE_PATH => profile::decode(parts).map(DecodedRequest::Profile),

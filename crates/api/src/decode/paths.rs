@@ -3,7 +3,7 @@
 use super::{
     CHECKPOINT_PATH, DecodedRequest, ENTITIES_PATH, ENTITY_METHODS, ENTITY_PATH, LAYOUT_PATH, METRICS_PATH,
     PROFILE_PATH, READ_METHODS, READY_PATH, REPAIR_METHODS, REPAIR_PATH, ROOT_PATH, SLOW_PATH, STATUS_PATH,
-    check_headers, checkpoint, entities, profile,
+    check_headers, checkpoint, entities, layout, profile,
 };
 use crate::Problem;
 use http::request::Parts;
@@ -41,7 +41,8 @@ fn methods(path: &str) -> Option<&'static str> {
         ENTITY_PATH => ENTITY_METHODS,
         ENTITIES_PATH => entities::METHODS,
         CHECKPOINT_PATH => checkpoint::METHODS,
-        ROOT_PATH | READY_PATH | STATUS_PATH | LAYOUT_PATH | METRICS_PATH | SLOW_PATH => READ_METHODS,
+        ROOT_PATH | READY_PATH | STATUS_PATH | METRICS_PATH | SLOW_PATH => READ_METHODS,
+        LAYOUT_PATH => layout::METHODS,
         REPAIR_PATH => REPAIR_METHODS,
         PROFILE_PATH => profile::METHODS,
         _ => return None,

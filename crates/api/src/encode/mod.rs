@@ -11,9 +11,11 @@ mod node;
 mod shortfall;
 
 use crate::decode::Selection;
-use crate::{Action, LayoutDocument, Problem, ResponseContext, ServingState, SlowRequests, Status};
+use crate::{
+    Action, LayoutDocument, PlanDocument, Problem, ResponseContext, ServingState, SlowRequests, Status,
+};
 use bytes::Bytes;
-use cluster::{Acks, CommandFailure, Reply};
+use cluster::{Acks, CommandFailure, LayoutEpoch, Reply};
 use http::header::{CONTENT_LENGTH, CONTENT_RANGE, CONTENT_TYPE, ETAG};
 use http::{HeaderName, HeaderValue, Response, StatusCode};
 use serde::Serialize;
@@ -199,6 +201,21 @@ pub fn encode_status(status: &Status, is_head: bool) -> EncodedResponse {
 /// Encodes the response to `GET /v0/layout`.
 pub fn encode_layout(layout: &LayoutDocument, is_head: bool) -> EncodedResponse {
     json(layout, is_head).into()
+}
+
+/// Encodes the response to a command on the layout that has planned a change.
+pub fn encode_layout_plan(plan: &PlanDocument) -> EncodedResponse {
+    json(plan, false).into()
+}
+
+/// Encodes the response to a command on the layout that has taken effect in the record of this
+/// epoch.
+pub fn encode_layout_changed(epoch: LayoutEpoch) -> EncodedResponse {
+    #[derive(Serialize)]
+    struct Changed {
+        epoch: u64,
+    }
+    json(&Changed { epoch: epoch.0 }, false).into()
 }
 
 /// Encodes the response to `GET /v0/slow`.

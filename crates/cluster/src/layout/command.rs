@@ -24,7 +24,7 @@
 use super::record::WEIGHT_DEFAULT;
 use super::{
     FEATURE_LEVEL_PLANS, LayoutMember, LayoutRecord, LayoutRecordError, MemberState, NODES_MAX, NodeIndex,
-    NodeSet, PlacementPlan, RunningPlan, URL_BYTES_MAX, ZONE_BYTES_MAX,
+    NodeSet, PlacementPlan, RateLimit, RunningPlan, URL_BYTES_MAX, ZONE_BYTES_MAX,
 };
 use stdx::NodeTag;
 
@@ -111,6 +111,12 @@ pub enum CommandRefusal {
     NoSuchMember {
         /// The slot.
         slot: NodeIndex,
+    },
+    /// No member has this id.
+    #[error("no member has the node id {:016x}", id.0)]
+    NoSuchNode {
+        /// The id.
+        id: NodeTag,
     },
     /// The member is dead already.
     #[error("the member in slot {} is dead already", slot.0)]
@@ -258,6 +264,25 @@ impl LayoutRecord {
         })
     }
 
+    /// The record in which the data of the plan moves at most at this rate.
+    ///
+    /// # Errors
+    /// [`CommandRefusal`].
+    pub fn with_plan_limited(&self, limit: Option<RateLimit>) -> Result<Self, CommandRefusal> {
+        self.with_changed_plan(|plan| {
+            plan.rate_limit = limit;
+            Ok(())
+        })
+    }
+
+    /// This record with another limit of its plan.
+    pub(crate) fn with_rate_limit(mut self, limit: Option<RateLimit>) -> Self {
+        if let Some(plan) = &mut self.plan {
+            plan.rate_limit = limit;
+        }
+        self
+    }
+
     /// The record in which the plan is cancelled. Members that were leaving are active again.
     ///
     /// # Errors
@@ -286,12 +311,21 @@ impl LayoutRecord {
         record.verified_after(self)
     }
 
+    /// Checks that members may change: all of them support plans.
+    ///
+    /// # Errors
+    /// [`CommandRefusal::NoPlans`].
+    pub const fn check_plans_supported(&self) -> Result<(), CommandRefusal> {
+        let level = self.feature_level;
+        match level < FEATURE_LEVEL_PLANS {
+            true => Err(CommandRefusal::NoPlans { level }),
+            false => Ok(()),
+        }
+    }
+
     /// The next record, if members need to support plans.
     fn next_with_plans(&self) -> Result<Self, CommandRefusal> {
-        let level = self.feature_level;
-        if level < FEATURE_LEVEL_PLANS {
-            return Err(CommandRefusal::NoPlans { level });
-        }
+        self.check_plans_supported()?;
         Ok(self.next().ok_or(LayoutRecordError::NotTheChild)?)
     }
 

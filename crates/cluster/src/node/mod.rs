@@ -46,7 +46,8 @@ mod undecided_generations;
 mod wall_clock;
 
 pub use agreement::{
-    AgreementEffect, AgreementStatus, LayoutConflict, LayoutConflictReason, ProposalOutcome, ProposeError,
+    AgreementEffect, AgreementStatus, CommandObstacle, LayoutCommand, LayoutCommandId, LayoutCommandOutcome,
+    LayoutConflict, LayoutConflictReason, PlannedChange, ProposalOutcome, ProposeError, SwapWait,
     VoterStatus,
 };
 pub use status::{NodeStatus, PeerStatus, RepairKind, RepairStatus};

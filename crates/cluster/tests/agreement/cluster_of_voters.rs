@@ -6,9 +6,9 @@
 use crate::world::{MILLISECOND, PARTITIONS, SECOND, World};
 use cluster::{
     AcceptorState, AgreementEffect, ChainRequest, ChainVote, ClusterOrigin, EncodedRecord, Layout,
-    LayoutConflict, LayoutEpoch, LayoutRecord, LayoutRecordError, Message, Node, NodeIndex, NodeRequest,
-    NodeResponse, PeerAnswer, PeerRequest, ProposalOutcome, ProposeError, SwapAttempt, VoteHistory,
-    VoterState,
+    LayoutCommand, LayoutCommandId, LayoutCommandOutcome, LayoutConflict, LayoutEpoch, LayoutRecord,
+    LayoutRecordError, Message, Node, NodeIndex, NodeRequest, NodeResponse, PeerAnswer, PeerRequest,
+    ProposalOutcome, ProposeError, SwapAttempt, VoteHistory, VoterState,
 };
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -336,6 +336,30 @@ impl Cluster {
     pub(crate) fn outcomes(&self, host: usize) -> Vec<ProposalOutcome> {
         let outcome = |effect: &AgreementEffect| match effect {
             AgreementEffect::ProposalEnded(outcome) => Some(outcome.clone()),
+            _ => None,
+        };
+        self.effects[host].iter().filter_map(outcome).collect()
+    }
+
+    /// Has a host begin a command.
+    pub(crate) fn command(
+        &mut self,
+        host: usize,
+        id: u64,
+        command: LayoutCommand,
+        within: Duration,
+    ) -> Result<(), ProposeError> {
+        let now = self.world.now_at(host);
+        let begun = self.node_mut(host).begin_layout_command(now, LayoutCommandId(id), command, within);
+        self.world.carry_out_effects(host);
+        self.carry_out(host);
+        begun
+    }
+
+    /// The commands of a host that have ended.
+    pub(crate) fn command_outcomes(&self, host: usize) -> Vec<(u64, LayoutCommandOutcome)> {
+        let outcome = |effect: &AgreementEffect| match effect {
+            AgreementEffect::CommandEnded { id, outcome } => Some((id.0, outcome.clone())),
             _ => None,
         };
         self.effects[host].iter().filter_map(outcome).collect()

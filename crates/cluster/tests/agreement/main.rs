@@ -3,6 +3,7 @@
 #[path = "../world/mod.rs"]
 mod world;
 
+#[allow(dead_code, reason = "tests of the crate use the rest")]
 mod cluster_of_voters;
 mod conflicts;
 mod faults;

@@ -72,6 +72,7 @@ impl MachineDriver<NodeMachine> {
                 AgreementEffect::Persist { revision, state } => self.persist_voter(core, revision, state),
                 AgreementEffect::Adopted(record) => self.adopt_layout(core, now, &record),
                 AgreementEffect::ProposalEnded(outcome) => log_end_of_proposal(&outcome),
+                AgreementEffect::CommandEnded { id, outcome } => core.machine.commands.end(id, outcome),
                 AgreementEffect::Conflict(conflict) => self.report_conflict(&conflict),
             }
         }
@@ -113,6 +114,7 @@ impl MachineDriver<NodeMachine> {
     fn adopt_layout(self: &Rc<Self>, core: &mut Core<NodeMachine>, now: Now, record: &Arc<LayoutRecord>) {
         let former = self.local.layout.replace(Arc::clone(record));
         self.local.addresses.adopt(record);
+        self.local.layout_progress.follow(record, now.mono);
         let moved = former
             .record
             .members

@@ -23,6 +23,7 @@ mod agreement;
 pub(crate) mod coordinator_machine;
 mod deadlines;
 pub(crate) mod executing;
+pub(crate) mod layout_commands;
 mod linking;
 mod machine;
 pub(crate) mod node_machine;

@@ -11,6 +11,7 @@
 //! their number, so two nodes with the same number of threads link them one to one.
 
 use super::agreement::VotePersistence;
+use super::layout_commands::CommandRequesters;
 use super::{Core, DriverContext, Machine, MachineDriver};
 use crate::default_from;
 use crate::error::ServerError;
@@ -57,6 +58,8 @@ pub(crate) struct NodeMachine {
     pub(super) node: Node,
     /// The storing of the node's votes on layout records.
     pub(super) vote_persistence: VotePersistence,
+    /// The commands on the layout that have not ended.
+    pub(super) commands: CommandRequesters,
     store: Store,
     /// The layout records that the peers hold.
     peer_epochs: Arc<PeerEpochs>,
@@ -122,9 +125,11 @@ impl MachineDriver<NodeMachine> {
         let now = context.clock.now();
         let mut node = Node::new(now, local.member.clone(), record, limits, rng);
         node.join_agreement(now, voter);
+        local.layout_progress.follow(&local.layout.get().record, now.mono);
         let machine = NodeMachine {
             node,
             vote_persistence: VotePersistence::default(),
+            commands: CommandRequesters::default(),
             store: local.store.clone(),
             peer_epochs: Arc::clone(&local.peer_epochs),
             has_peers: local.member.layout.len() > 1,
@@ -314,6 +319,7 @@ impl MachineDriver<NodeMachine> {
             match message {
                 ControlMessage::Arrived(arrival) => self.handle_arrived(*arrival),
                 ControlMessage::Repair => self.run_machine(|core, now| core.machine.node.begin_repair(now)),
+                ControlMessage::LayoutCommand(requested) => self.begin_layout_command(*requested),
                 ControlMessage::Fenced { thread, epoch } => self.run_machine(|core, now| {
                     let epoch = core.machine.fence.record(thread, epoch);
                     core.machine.node.handle_coordinators_fenced(now, epoch);

@@ -47,6 +47,8 @@ impl World {
                         process.proposal_end = Some(outcome);
                     }
                 }
+                // No scenario begins a command of an operator.
+                AgreementEffect::CommandEnded { .. } => {}
                 AgreementEffect::Conflict(conflict) => {
                     let has_cause = self.may_have_conflicts();
                     self.judge.note(layout_conflicts::check(endpoint.node, &conflict, has_cause));

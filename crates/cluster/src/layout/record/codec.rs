@@ -2,8 +2,8 @@
 
 use super::{
     ClusterId, FEATURE_LEVEL_PLANS, FORMER_IDS_MAX, LayoutEpoch, LayoutMember, LayoutRecord,
-    LayoutRecordError, MemberState, PairSwap, RecordHash, RunningPlan, SWAPS_MAX, SwapPhase, URL_BYTES_MAX,
-    ZONE_BYTES_MAX,
+    LayoutRecordError, MemberState, PairSwap, RateLimit, RecordHash, RunningPlan, SWAPS_MAX, SwapPhase,
+    URL_BYTES_MAX, ZONE_BYTES_MAX,
 };
 use crate::layout::{NODES_MAX, NodeIndex, PartitionId};
 use stdx::NodeTag;
@@ -33,6 +33,7 @@ const PLAN_FORMAT: u8 = 1;
 /// Bits of the flags of a running plan.
 const PAUSED: u8 = 1 << 0;
 const HAS_TARGET: u8 = 1 << 1;
+const HAS_RATE_LIMIT: u8 = 1 << 2;
 const PREPARE: u8 = 1;
 const READ_NEW: u8 = 2;
 const BACK: u8 = 3;
@@ -140,8 +141,10 @@ impl LayoutRecord {
         let positions = self.positions();
         let paused = if plan.is_paused { PAUSED } else { 0 };
         let has_target = if plan.target.is_empty() { 0 } else { HAS_TARGET };
-        let mut out = vec![PLAN_FORMAT, paused | has_target];
+        let has_rate_limit = if plan.rate_limit.is_some() { HAS_RATE_LIMIT } else { 0 };
+        let mut out = vec![PLAN_FORMAT, paused | has_target | has_rate_limit];
         put_varint(&mut out, plan.began.0);
+        plan.rate_limit.iter().for_each(|limit| put_varint(&mut out, limit.bytes_per_second()));
         put_varint(&mut out, plan.swaps.len() as u64);
         for PairSwap { loser, gainer, phase, attempt, since, partitions } in &plan.swaps {
             out.extend([loser, gainer].map(|slot| positions[slot.as_usize()]));
@@ -347,10 +350,14 @@ fn plan(
         return Err(LayoutDecodeError::Plan);
     }
     let flags = reader.u8()?;
-    if flags & !(PAUSED | HAS_TARGET) != 0 {
+    if flags & !(PAUSED | HAS_TARGET | HAS_RATE_LIMIT) != 0 {
         return Err(LayoutDecodeError::Field { field: "flags of a plan" });
     }
     let began = LayoutEpoch(varint(reader, "epoch of a plan")?);
+    let rate_limit = match flags & HAS_RATE_LIMIT {
+        0 => None,
+        _ => Some(rate_limit(reader)?),
+    };
     let count = varint(reader, "number of swaps")?;
     if count > SWAPS_MAX as u64 {
         return Err(LayoutRecordError::PlanBounds.into());
@@ -360,9 +367,14 @@ fn plan(
     let target = slots_at(reader.bytes(target_len)?, members)
         .ok_or(LayoutDecodeError::Field { field: "target of a plan" })?;
     match reader.is_empty() {
-        true => Ok(RunningPlan { began, is_paused: flags & PAUSED != 0, target, swaps }),
+        true => Ok(RunningPlan { began, is_paused: flags & PAUSED != 0, rate_limit, target, swaps }),
         false => Err(LayoutDecodeError::Length),
     }
+}
+
+fn rate_limit(reader: &mut Reader<'_>) -> Result<RateLimit, LayoutDecodeError> {
+    const FIELD: &str = "rate limit of a plan";
+    RateLimit::new(varint(reader, FIELD)?).ok_or(LayoutDecodeError::Field { field: FIELD })
 }
 
 fn pair_swap(reader: &mut Reader<'_>, members: &[LayoutMember]) -> Result<PairSwap, LayoutDecodeError> {

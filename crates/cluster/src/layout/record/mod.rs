@@ -43,12 +43,15 @@ mod recovery;
 mod statement;
 mod verify;
 
+#[cfg(test)]
+pub(crate) use verify::carried_out::PlansCarriedOut;
+
 pub use codec::{LAYOUT_RECORD_BYTES_MAX, LayoutDecodeError};
 pub use error::LayoutRecordError;
 pub use first::ClusterOrigin;
 pub(crate) use first::voter_count;
 pub use former::FORMER_IDS_MAX;
-pub use plan::{PairSwap, RunningPlan, SWAPS_MAX, SwapPhase};
+pub use plan::{PairSwap, RateLimit, RunningPlan, SWAPS_MAX, SwapPhase};
 pub use statement::{PlanStatements, SwapAttempt, SwapSet};
 
 use super::{NodeIndex, PartitionId};

@@ -34,7 +34,8 @@
 //! from them and from the lists which swaps are still to begin, so no node keeps anything about a
 //! plan but the record. A plan that was cancelled has no target: no swap begins, and those that run
 //! are taken back as far as they can. A paused plan begins no swap either, and those that run go
-//! on.
+//! on. The limit of its rate may change in any record: it changes no replicas, so no operation is
+//! planned anew.
 //!
 //! **Caveats.** A record does not contain the statements that a transition waits for, such as that
 //! a node has fenced an epoch. They are the duty of the driver of the plan, which proposes the
@@ -43,6 +44,7 @@
 use super::{FEATURE_LEVEL_PLANS, LayoutEpoch, LayoutMember, LayoutRecord, LayoutRecordError, MemberState};
 use crate::layout::{NODES_MAX, NodeIndex, NodeSet, PartitionId};
 use std::collections::{BTreeMap, BTreeSet};
+use std::num::NonZeroU64;
 use stdx::NodeTag;
 
 /// Most swaps of a plan at a time. It bounds the size of a record.
@@ -55,12 +57,19 @@ pub struct RunningPlan {
     pub began: LayoutEpoch,
     /// Whether no further swap begins until the plan is resumed.
     pub is_paused: bool,
+    /// The rate at which its data moves. `None`: without a limit.
+    pub rate_limit: Option<RateLimit>,
     /// The first `default_from` members of each list at the end of the plan, concatenated. Empty in
     /// a plan that was cancelled.
     pub target: Vec<NodeIndex>,
     /// The swaps of its pairs, in the order of losers, then gainers.
     pub swaps: Vec<PairSwap>,
 }
+
+/// A limit of the rate at which each node sends data of a plan, and of that at which it receives
+/// data: bytes for each second.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct RateLimit(NonZeroU64);
 
 /// The exchange of two members in the preference lists of some partitions.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -109,7 +118,22 @@ pub(super) enum SwapChange {
 impl RunningPlan {
     /// A plan that began in this epoch, without a target and swaps.
     pub const fn new(began: LayoutEpoch) -> Self {
-        Self { began, is_paused: false, target: Vec::new(), swaps: Vec::new() }
+        Self { began, is_paused: false, rate_limit: None, target: Vec::new(), swaps: Vec::new() }
+    }
+}
+
+impl RateLimit {
+    /// The limit of this number of bytes for each second. `None`: it is zero.
+    pub const fn new(bytes_per_second: u64) -> Option<Self> {
+        match NonZeroU64::new(bytes_per_second) {
+            Some(limit) => Some(Self(limit)),
+            None => None,
+        }
+    }
+
+    /// Bytes for each second, at least 1.
+    pub const fn bytes_per_second(self) -> u64 {
+        self.0.get()
     }
 }
 
@@ -162,6 +186,18 @@ impl LayoutRecord {
     /// The swaps of the running plan.
     pub fn swaps(&self) -> &[PairSwap] {
         self.plan.as_ref().map_or(&[], |plan| &plan.swaps)
+    }
+
+    /// Number of copies of partitions that are still to be moved: holders in the target of the
+    /// running plan that are no holders in the lists.
+    pub fn copies_left(&self) -> u32 {
+        let (from, len) = (usize::from(self.default_from), self.members.len());
+        let target = self.plan.as_ref().map_or(&[][..], |plan| &plan.target);
+        let heads = self.lists.chunks_exact(len.max(1)).map(|list| &list[..from.min(len)]);
+        let missing = |(holders, head): (&[NodeIndex], &[NodeIndex])| {
+            holders.iter().filter(|slot| !head.contains(slot)).count() as u32
+        };
+        target.chunks_exact(from.max(1)).zip(heads).map(missing).sum()
     }
 
     /// Declares members dead, in a record whose epoch is that of the declaration. Swaps take the

@@ -12,6 +12,15 @@ use stdx::NodeTag;
 /// Most partitions.
 pub(super) const PARTITIONS_MAX: usize = 1 << 16;
 
+/// Greatest feature level of the records that nodes of this release carry out.
+#[cfg(not(test))]
+const fn level_carried_out() -> u32 {
+    FEATURE_LEVEL_NAMED
+}
+
+#[cfg(test)]
+use carried_out::level_carried_out;
+
 impl LayoutRecord {
     /// Checks the constraints that hold for every record.
     ///
@@ -52,7 +61,7 @@ impl LayoutRecord {
     /// [`LayoutRecordError::FeatureLevel`].
     pub(crate) fn check_supported(&self) -> Result<(), LayoutRecordError> {
         let level = self.feature_level;
-        if level > FEATURE_LEVEL_NAMED { Err(LayoutRecordError::FeatureLevel { level }) } else { Ok(()) }
+        if level > level_carried_out() { Err(LayoutRecordError::FeatureLevel { level }) } else { Ok(()) }
     }
 
     fn check_members(&self) -> Result<(), LayoutRecordError> {
@@ -263,4 +272,35 @@ impl LayoutMember {
 /// A set of slots that are within the limit.
 fn slots(list: &[NodeIndex]) -> NodeSet {
     list.iter().copied().collect()
+}
+
+/// The feature level that nodes of a test carry out.
+#[cfg(test)]
+pub(crate) mod carried_out {
+    use super::{FEATURE_LEVEL_NAMED, FEATURE_LEVEL_PLANS};
+    use std::cell::Cell;
+
+    thread_local! {
+        static LEVEL: Cell<u32> = const { Cell::new(FEATURE_LEVEL_NAMED) };
+    }
+
+    pub(super) fn level_carried_out() -> u32 {
+        LEVEL.get()
+    }
+
+    /// Has the nodes of this thread carry out records with plans, until it is dropped.
+    pub(crate) struct PlansCarriedOut(());
+
+    impl PlansCarriedOut {
+        pub(crate) fn begin() -> Self {
+            LEVEL.set(FEATURE_LEVEL_PLANS);
+            Self(())
+        }
+    }
+
+    impl Drop for PlansCarriedOut {
+        fn drop(&mut self) {
+            LEVEL.set(FEATURE_LEVEL_NAMED);
+        }
+    }
 }

@@ -122,6 +122,13 @@ impl Node {
         }
     }
 
+    /// Whether a linked peer reports a newer record, which was not refused.
+    pub(super) fn hears_newer_record(&self) -> bool {
+        let Some(agreement) = &self.agreement else { return false };
+        let newer = agreement.fetch.newer_than(agreement.voter.decided().epoch);
+        newer.into_iter().any(|node| self.speaks_chain(node))
+    }
+
     /// Answers a peer that reads the adopted record.
     pub(in crate::node) fn handle_layout_request(&mut self, link: LinkId, id: MessageId) {
         let answer = match &self.agreement {
@@ -259,6 +266,7 @@ mod tests {
             voter: DurableVoter::new(me, state, Instant::ZERO),
             adopted: AdoptedRecord::new(record),
             proposals: Proposals::default(),
+            commands: super::super::Commands::default(),
             fetch: Fetch::new(Instant::ZERO),
             reconciliation: Reconciliation::default(),
             statements: OwnStatements::default(),

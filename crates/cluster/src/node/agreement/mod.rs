@@ -8,13 +8,16 @@
 //!    before the node or a peer acts on it. The adopted epoch never decreases.
 //! 4. Of two nodes that can exchange heartbeats, the one with the older record adopts the newer
 //!    one, unless the two conflict. A conflict is reported once for each record of a peer.
-//! 5. A running proposal of the host ends with exactly one [`ProposalOutcome`].
+//! 5. A running proposal of the host ends with exactly one [`ProposalOutcome`], and a command with
+//!    exactly one [`LayoutCommandOutcome`].
 //!
 //! **Mechanism.** The [epoch chain](crate::EpochAcceptor) decides. This module connects its state
 //! machines with the node:
 //!
 //! * `voter` holds the answers of the acceptor until the host has reported the state durable.
-//! * `proposal` runs at most one proposer, on request of the host.
+//! * `proposal` runs at most one proposer.
+//! * `command` carries out commands of the host: it proposes the record in which a command takes
+//!   effect until one is decided.
 //! * `fetch` compares the [`LayoutStamp`]s of heartbeats and reads newer records from peers.
 //! * `reconcile` proposes records by itself: for node ids, lost disks, moved nodes, voters and the
 //!   steps of a running plan. The rules are in `next_record`, and for plans in `plan_step`.
@@ -62,6 +65,7 @@
 //! [`ProposerPace::response_timeout_max`] plus the time of the record on a slow link. An adopted
 //! record is reported to the host, which has the node follow it: see `layout_change`.
 
+mod command;
 mod fetch;
 mod next_record;
 mod plan_step;
@@ -71,7 +75,9 @@ mod statements;
 mod status;
 mod voter;
 
+pub use command::{CommandObstacle, LayoutCommand, LayoutCommandId, LayoutCommandOutcome, PlannedChange};
 pub use fetch::{LayoutConflict, LayoutConflictReason};
+pub use plan_step::SwapWait;
 pub use proposal::{ProposalOutcome, ProposeError};
 pub(in crate::node) use statements::StatedPlan;
 pub use status::{AgreementStatus, VoterStatus};
@@ -83,6 +89,7 @@ use crate::{
     MemberState, MessageId, NodeIndex, NodeRequest, NodeResponse, NodeSet, PeerAnswer, RecordHash,
     ReplicaFault, SyncState, VoteHistory, VoterState,
 };
+use command::Commands;
 use fetch::Fetch;
 use proposal::Proposals;
 use reconcile::Reconciliation;
@@ -109,6 +116,13 @@ pub enum AgreementEffect {
     Adopted(Arc<LayoutRecord>),
     /// The running proposal of the host has ended.
     ProposalEnded(ProposalOutcome),
+    /// A command of the host has ended.
+    CommandEnded {
+        /// The number that the host has given it.
+        id: LayoutCommandId,
+        /// The end.
+        outcome: LayoutCommandOutcome,
+    },
     /// A peer holds a record that contradicts the one of this node. Neither node adopts the other's
     /// record.
     Conflict(LayoutConflict),
@@ -139,6 +153,7 @@ pub(super) struct Agreement {
     voter: DurableVoter,
     adopted: AdoptedRecord,
     proposals: Proposals,
+    commands: Commands,
     fetch: Fetch,
     reconciliation: Reconciliation,
     statements: OwnStatements,
@@ -157,6 +172,7 @@ impl Node {
             voter: DurableVoter::new(me, state, now.mono),
             adopted,
             proposals: Proposals::default(),
+            commands: Commands::default(),
             fetch: Fetch::new(now.mono),
             reconciliation: Reconciliation::default(),
             statements: OwnStatements::default(),
@@ -297,10 +313,17 @@ impl Node {
         if let Some(agreement) = &mut self.agreement {
             agreement.proposals.handle_timeout(now.mono);
         }
-        while self.send_chain_requests(now) | self.send_chain_responses(now) {}
+        let mut is_adopted = false;
+        loop {
+            while self.send_chain_requests(now) | self.send_chain_responses(now) {}
+            let Some(agreement) = &mut self.agreement else { return };
+            is_adopted |= agreement.adopt_durable_record();
+            agreement.end_proposal(now.mono);
+            if !self.advance_commands(now) {
+                break;
+            }
+        }
         let Some(agreement) = &mut self.agreement else { return };
-        let is_adopted = agreement.adopt_durable_record();
-        agreement.end_proposal(now.mono);
         if let Some((revision, state)) = agreement.voter.poll_persist(now.mono) {
             agreement.effects.push_back(AgreementEffect::Persist { revision, state });
         }
@@ -312,7 +335,8 @@ impl Node {
     /// Time at which [`Node::advance_agreement`] is due.
     pub(super) fn agreement_due(&self) -> Option<Instant> {
         let agreement = self.agreement.as_ref()?;
-        agreement.voter.due().into_iter().chain(agreement.proposals.due()).min()
+        let due = [agreement.voter.due(), agreement.commands.due()].into_iter().flatten();
+        due.chain(agreement.proposals.due()).min()
     }
 
     /// Whether this node may vote: see the conditions in the description of this module.

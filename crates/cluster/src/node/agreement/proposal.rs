@@ -1,5 +1,7 @@
-//! Proposals of this node, one at a time, on request of the host or by reconciliation.
+//! Proposals of this node, one at a time: on request of the host, for a command, or by
+//! reconciliation.
 
+use super::command::CommandProposalEnd;
 use super::{Agreement, AgreementEffect};
 use crate::epoch_chain::{
     ChainNode, ChainOutcome, ChainProposer, ChainRecord, ChainRequest, ChainResponse, ProposerPace,
@@ -73,15 +75,20 @@ pub(super) struct Proposals {
 pub(super) enum ProposalRequester {
     /// The host, which is told of the end.
     Host,
+    /// The first command.
+    Command,
     /// The reconciliation of this node.
     Reconciliation,
 }
 
 #[derive(Debug)]
-struct RunningProposal {
+pub(super) struct RunningProposal {
     requester: ProposalRequester,
     proposer: ChainProposer<Arc<LayoutRecord>>,
     own: Arc<LayoutRecord>,
+    /// Whether the own record was sent to voters in an accept request. Before that it cannot be
+    /// decided.
+    is_offered: bool,
     end_at: Instant,
 }
 
@@ -99,7 +106,7 @@ impl Node {
         within: Duration,
     ) -> Result<(), ProposeError> {
         let agreement = self.agreement.as_ref().ok_or(ProposeError::NoPart)?;
-        if agreement.proposals.is_requested_by_host() {
+        if agreement.proposals.is_for_host() || agreement.proposals.is_for_command() {
             return Err(ProposeError::Busy);
         }
         let (parent, epoch) = (Arc::clone(&agreement.adopted.record), agreement.voter.decided().epoch);
@@ -154,7 +161,8 @@ impl Node {
         let records = (parent, Arc::clone(&own));
         let proposer = ChainProposer::new(now.mono, me, records, after_round, pace, rng);
         let end_at = now.mono + within;
-        agreement.proposals.running = Some(RunningProposal { requester, proposer, own, end_at });
+        agreement.proposals.running =
+            Some(RunningProposal { requester, proposer, own, is_offered: false, end_at });
     }
 
     /// Whether this node hears the voter in this slot, with the id that `record` names.
@@ -186,15 +194,25 @@ impl Proposals {
         self.running.is_some()
     }
 
-    fn is_requested_by_host(&self) -> bool {
-        self.running.as_ref().is_some_and(|running| running.requester == ProposalRequester::Host)
+    /// Whether the running proposal was requested by the host.
+    pub(super) fn is_for_host(&self) -> bool {
+        self.requester() == Some(ProposalRequester::Host)
     }
 
-    /// Ends the running proposal. Its rounds are not used again.
-    fn end(&mut self) -> Option<ProposalRequester> {
-        let RunningProposal { requester, proposer, own, .. } = self.running.take()?;
-        self.last_rounds = Some((own.epoch, proposer.round_max()));
-        Some(requester)
+    /// Whether the running proposal is that of a command.
+    pub(super) fn is_for_command(&self) -> bool {
+        self.requester() == Some(ProposalRequester::Command)
+    }
+
+    fn requester(&self) -> Option<ProposalRequester> {
+        self.running.as_ref().map(|running| running.requester)
+    }
+
+    /// Ends the running proposal, and returns it. Its rounds are not used again.
+    pub(super) fn end(&mut self) -> Option<RunningProposal> {
+        let ended = self.running.take()?;
+        self.last_rounds = Some((ended.own.epoch, ended.proposer.round_max()));
+        Some(ended)
     }
 
     /// Handles the response of a voter.
@@ -224,7 +242,12 @@ impl Proposals {
 
     /// The next request, and its receiver.
     pub(super) fn poll_request(&mut self) -> Option<(NodeIndex, ChainRequest<Arc<LayoutRecord>>)> {
-        self.running.as_mut()?.proposer.poll_request()
+        let running = self.running.as_mut()?;
+        let (receiver, request) = running.proposer.poll_request()?;
+        if let ChainRequest::Accept(vote) = &request {
+            running.is_offered |= Arc::ptr_eq(&vote.record, &running.own) || vote.record == running.own;
+        }
+        Some((receiver, request))
     }
 
     /// Times at which the running proposal has something to do.
@@ -266,10 +289,14 @@ impl Agreement {
         if has_failed && !is_late {
             return;
         }
-        match self.proposals.end() {
-            Some(ProposalRequester::Host) => self.effects.push_back(AgreementEffect::ProposalEnded(outcome)),
-            Some(ProposalRequester::Reconciliation) if has_failed => self.reconciliation.record_failure(),
-            Some(ProposalRequester::Reconciliation) | None => {}
+        let Some(RunningProposal { requester, own, is_offered, .. }) = self.proposals.end() else { return };
+        match requester {
+            ProposalRequester::Host => self.effects.push_back(AgreementEffect::ProposalEnded(outcome)),
+            ProposalRequester::Command => {
+                self.end_command_proposal(CommandProposalEnd { own, outcome, is_offered });
+            }
+            ProposalRequester::Reconciliation if has_failed => self.reconciliation.record_failure(),
+            ProposalRequester::Reconciliation => {}
         }
     }
 }

@@ -1,5 +1,7 @@
 //! Status of the agreement for operators.
 
+use super::SwapWait;
+use super::plan_step::swap_waits;
 use crate::quorum::is_majority;
 use crate::{LayoutEpoch, Node, NodeIndex, RecordHash, VoteHistory};
 use stdx::NodeTag;
@@ -19,6 +21,9 @@ pub struct AgreementStatus {
     pub history: VoteHistory,
     /// Whether this node may vote on the next record: it is a voter and knows its votes.
     pub can_vote: bool,
+    /// The events that the swaps of the running plan wait for, in their order, as far as this node
+    /// hears.
+    pub waits: Vec<SwapWait>,
 }
 
 /// A voter as this node hears it.
@@ -75,6 +80,10 @@ impl Node {
             behind: agreement.fetch.behind(adopted.record.epoch).collect(),
             history: agreement.voter.history(),
             can_vote: agreement.is_voter() && self.can_vote(),
+            waits: match adopted.record.plan {
+                Some(_) => swap_waits(&adopted.record, &self.heard_cluster()),
+                None => Vec::new(),
+            },
         })
     }
 

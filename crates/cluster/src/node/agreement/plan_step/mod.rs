@@ -83,6 +83,34 @@ fn leaving_members(record: &LayoutRecord) -> NodeSet {
     record.members.iter().filter(leaves).map(|member| member.slot).collect()
 }
 
+/// The event that a swap waits for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SwapWait {
+    /// The gainer copies.
+    Copy {
+        /// The gainer.
+        gainer: NodeIndex,
+    },
+    /// A node of the pair has not fenced the phase.
+    Fence {
+        /// The node.
+        node: NodeIndex,
+    },
+    /// Too few of the other replicas have fenced the death of a node of the pair.
+    FenceOfOthers {
+        /// The dead node.
+        dead: NodeIndex,
+    },
+    /// A voter has to propose the next phase.
+    Driver,
+}
+
+/// The events that the swaps of `adopted` wait for, in their order.
+pub(super) fn swap_waits(adopted: &LayoutRecord, heard: &HeardCluster) -> Vec<SwapWait> {
+    let driver = PlanDriver { adopted, heard, leaving: NodeSet::EMPTY };
+    adopted.swaps().iter().enumerate().map(|(index, swap)| driver.wait_of(index, swap)).collect()
+}
+
 /// The facts that a step is made from.
 struct PlanDriver<'a> {
     adopted: &'a LayoutRecord,
@@ -125,6 +153,24 @@ impl PlanDriver<'_> {
             SwapPhase::New => (self.is_fenced(swap, swap.loser), None),
         };
         is_permitted.then_some(next)
+    }
+
+    /// The event that the swap with this index waits for.
+    fn wait_of(&self, index: usize, swap: &PairSwap) -> SwapWait {
+        if self.next_phase(index, swap).is_some() {
+            return SwapWait::Driver;
+        }
+        let node = match swap.phase {
+            SwapPhase::Prepare if !self.has_copy(index, swap.gainer) => {
+                return SwapWait::Copy { gainer: swap.gainer };
+            }
+            SwapPhase::Back => swap.gainer,
+            SwapPhase::Prepare | SwapPhase::ReadNew | SwapPhase::New => swap.loser,
+        };
+        match self.is_dead(node) {
+            true => SwapWait::FenceOfOthers { dead: node },
+            false => SwapWait::Fence { node },
+        }
     }
 
     /// Whether the gainer has stated that its copy of the swap with this index is complete.

@@ -704,3 +704,26 @@ fn every_sequence_of_events_makes_records_that_follow_each_other() {
     assert_events(&record, 5, &mut seen);
     assert_eq!(seen, ["back", "new", "old", "prepare", "read-new"].map(String::from).into());
 }
+
+#[test]
+fn the_event_that_a_swap_waits_for_is_told() {
+    let waits = |phase, dead: &[NodeIndex], fenced: &[NodeIndex], is_complete: bool| {
+        let record = in_phase(phase, dead, false);
+        let attempt = record.attempt_of(&record.swaps()[0]).expect("the gainer has an id");
+        let complete = is_complete.then_some(attempt).into_iter().collect();
+        let fence = |slot| fenced.contains(&slot).then_some(record.epoch);
+        swap_waits(&record, &heard(&record, fence, &complete))
+    };
+    let fence = |node| [SwapWait::Fence { node }];
+    let copy = [SwapWait::Copy { gainer: GAINER }];
+    assert_eq!(waits(SwapPhase::Prepare, &[], &[LOSER], false), copy);
+    assert_eq!(waits(SwapPhase::Prepare, &[], &[], true), fence(LOSER));
+    assert_eq!(waits(SwapPhase::Prepare, &[], &[LOSER], true), [SwapWait::Driver]);
+    assert_eq!(waits(SwapPhase::Prepare, &[LOSER], &[], true), [SwapWait::FenceOfOthers { dead: LOSER }]);
+    assert_eq!(waits(SwapPhase::ReadNew, &[], &[GAINER], false), fence(LOSER));
+    assert_eq!(waits(SwapPhase::Back, &[], &[LOSER], false), fence(GAINER));
+    assert_eq!(waits(SwapPhase::New, &[], &[], false), fence(LOSER));
+    let cancelled = in_phase(SwapPhase::Prepare, &[], true);
+    let unheard = heard(&cancelled, |_| None, &BTreeSet::new());
+    assert_eq!(swap_waits(&cancelled, &unheard), [SwapWait::Driver], "it is taken back at once");
+}

@@ -1,0 +1,258 @@
+//! The documents of changes of the layout: the preview of a plan, and the running change.
+
+use cluster::{LayoutRecord, MemberPreview, NodeIndex, PairMove, PlacementPreview, PlannedChange, SwapWait};
+use serde::Serialize;
+use std::time::Duration;
+
+/// The preview of a plan, and the name by which it is applied.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct PlanDocument {
+    /// Name of the plan, in hexadecimal digits.
+    pub plan: String,
+    /// Epoch of the record that it was made from.
+    pub epoch: u64,
+    /// Number of copies of partitions in the cluster.
+    pub copies: u32,
+    /// Number of copies that move.
+    pub copies_moved: u32,
+    /// Bytes that move; `None` if the node cannot estimate them.
+    pub bytes_moved: Option<u64>,
+    /// Bytes of a partition, estimated by the data of the answering node.
+    pub bytes_per_partition: Option<u64>,
+    /// The rate at which data moves to and from each node; `None` without a limit.
+    pub bytes_per_second: Option<u64>,
+    /// Time that the node with the most data to move takes at this rate.
+    pub seconds_at_limit: Option<u64>,
+    /// The members of before and after, in the order of their slots.
+    pub members: Vec<PlanMemberDocument>,
+    /// The data that moves, by pair of members.
+    pub moves: Vec<PlanMoveDocument>,
+    /// Explanations of results that may surprise.
+    pub notes: Vec<String>,
+}
+
+/// A member before and after a plan.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct PlanMemberDocument {
+    /// URL of the member.
+    pub url: String,
+    /// Failure domain after the plan; `None` if it has none.
+    pub zone: Option<String>,
+    /// Weight after the plan.
+    pub weight: u16,
+    /// Whether the plan removes it.
+    pub is_removed: bool,
+    /// Fraction of all replicas that it holds.
+    pub share_before: f64,
+    /// Fraction of all replicas after the plan.
+    pub share_after: f64,
+    /// Number of partitions that it receives.
+    pub partitions_gained: u32,
+    /// Number of partitions that it gives away.
+    pub partitions_lost: u32,
+    /// Bytes that it receives, estimated.
+    pub bytes_gained: Option<u64>,
+    /// Bytes that it gives away, estimated.
+    pub bytes_lost: Option<u64>,
+}
+
+/// The partitions that pass from one member to another.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct PlanMoveDocument {
+    /// URL of the member that loses them.
+    pub from: String,
+    /// URL of the member that gains them.
+    pub to: String,
+    /// Number of partitions.
+    pub partitions: u32,
+    /// Their bytes, estimated.
+    pub bytes: Option<u64>,
+    /// Whether `from` does not come back: other members have the data.
+    pub is_from_dead: bool,
+}
+
+/// The running change of the layout.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct RunningPlanDocument {
+    /// Epoch in which it began.
+    pub began: u64,
+    /// `running`, `paused` or `cancelled`.
+    pub state: &'static str,
+    /// The rate at which data moves to and from each node; `None` without a limit.
+    pub bytes_per_second: Option<u64>,
+    /// Number of copies of partitions that are still to be moved; `None` after a cancellation.
+    pub copies_left: Option<u32>,
+    /// Number of copies that were moved while the answering node has followed the change.
+    pub copies_moved: Option<u32>,
+    /// Time for which the answering node has followed the change.
+    pub seconds: u64,
+    /// Time left, if copies move as fast as until now.
+    pub seconds_left: Option<u64>,
+    /// The pairs of members that exchange partitions now.
+    pub steps: Vec<RunningStepDocument>,
+}
+
+/// The partitions that pass from one member to another now.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct RunningStepDocument {
+    /// URL of the member that loses them.
+    pub from: String,
+    /// URL of the member that gains them.
+    pub to: String,
+    /// Phase of the step: `prepare`, `read-new`, `back` or `new`.
+    pub phase: &'static str,
+    /// Number of partitions.
+    pub partitions: usize,
+    /// Epoch in which the phase began.
+    pub since_epoch: u64,
+    /// Time for which the answering node has known the phase.
+    pub seconds: u64,
+    /// The event that ends the phase.
+    pub waits_for: String,
+}
+
+/// The progress of a running change, as the answering node has followed it.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct SeenProgress {
+    /// Time since the node has followed the change.
+    pub followed: Duration,
+    /// Number of copies that were left to be moved then.
+    pub copies_left_first: u32,
+    /// The event that each running swap waits for, in the order of the record, and the time for
+    /// which the node has known its phase.
+    pub waits: Vec<(Option<SwapWait>, Duration)>,
+}
+
+/// Fractions are rounded to 1 / `SHARE_SCALE`.
+const SHARE_SCALE: f64 = 10_000.0;
+
+fn rounded(share: f64) -> f64 {
+    (share * SHARE_SCALE).round() / SHARE_SCALE
+}
+
+impl PlanDocument {
+    /// The document of a plan. `bytes_per_partition`: the mean size of a copy of a partition, if it
+    /// is known.
+    pub fn of(change: &PlannedChange, bytes_per_partition: Option<u64>) -> Self {
+        let preview = change.plan.preview(&change.base);
+        let bytes = |partitions: u32| bytes_per_partition.map(|bytes| bytes * u64::from(partitions));
+        let busiest = preview.members.iter().map(|member| member.gained.max(member.lost)).max();
+        let rate = change.rate_limit.map(cluster::RateLimit::bytes_per_second);
+        let seconds = |(bytes, rate): (u64, u64)| bytes.div_ceil(rate);
+        let mut notes: Vec<String> = preview.notes.iter().map(ToString::to_string).collect();
+        if preview.moved() > 0 {
+            notes.push(
+                "the free space of the other nodes is not known here: each needs room for the bytes that it receives, until \
+                 the change has ended"
+                    .to_owned(),
+            );
+        }
+        Self {
+            plan: change.name(),
+            epoch: change.base.epoch.0,
+            copies: preview.copies,
+            copies_moved: preview.moved(),
+            bytes_moved: bytes(preview.moved()),
+            bytes_per_partition,
+            bytes_per_second: rate,
+            seconds_at_limit: bytes(busiest.unwrap_or(0)).zip(rate).map(seconds),
+            members: preview.members.iter().map(|member| member_of(&preview, member, bytes)).collect(),
+            moves: preview.moves.iter().map(|pair| move_of(&preview, pair, bytes)).collect(),
+            notes,
+        }
+    }
+}
+
+fn member_of(
+    preview: &PlacementPreview,
+    member: &MemberPreview,
+    bytes: impl Fn(u32) -> Option<u64>,
+) -> PlanMemberDocument {
+    PlanMemberDocument {
+        url: member.url.clone(),
+        zone: Some(member.zone.clone()).filter(|zone| !zone.is_empty()),
+        weight: member.weight,
+        is_removed: member.is_removed,
+        share_before: rounded(preview.fraction(member.held_before)),
+        share_after: rounded(preview.fraction(member.held_after)),
+        partitions_gained: member.gained,
+        partitions_lost: member.lost,
+        bytes_gained: bytes(member.gained),
+        bytes_lost: bytes(member.lost),
+    }
+}
+
+fn move_of(
+    preview: &PlacementPreview,
+    pair: &PairMove,
+    bytes: impl Fn(u32) -> Option<u64>,
+) -> PlanMoveDocument {
+    let url = |slot: NodeIndex| {
+        let member = preview.members.iter().find(|member| member.slot == slot);
+        member.map_or_else(String::new, |member| member.url.clone())
+    };
+    PlanMoveDocument {
+        from: url(pair.from),
+        to: url(pair.to),
+        partitions: pair.partitions,
+        bytes: bytes(pair.partitions),
+        is_from_dead: pair.is_from_dead,
+    }
+}
+
+impl RunningPlanDocument {
+    /// The document of the running change of `record`. `None`: no change runs.
+    pub fn of(record: &LayoutRecord, seen: &SeenProgress) -> Option<Self> {
+        let plan = record.plan.as_ref()?;
+        let is_cancelled = plan.target.is_empty();
+        let state = match (is_cancelled, plan.is_paused) {
+            (true, _) => "cancelled",
+            (false, true) => "paused",
+            (false, false) => "running",
+        };
+        let copies_left = (!is_cancelled).then(|| record.copies_left());
+        let copies_moved = copies_left.map(|left| seen.copies_left_first.saturating_sub(left));
+        let seconds_left = match (copies_left, copies_moved, plan.is_paused) {
+            (Some(left), Some(moved @ 1..), false) => {
+                Some((seen.followed.as_secs_f64() * f64::from(left) / f64::from(moved)).ceil() as u64)
+            }
+            _ => None,
+        };
+        let url = |slot| record.member(slot).map_or_else(String::new, |member| member.url.clone());
+        let unseen = (None, Duration::ZERO);
+        let steps = plan.swaps.iter().enumerate().map(|(index, swap)| {
+            let (wait, known) = seen.waits.get(index).copied().unwrap_or(unseen);
+            RunningStepDocument {
+                from: url(swap.loser),
+                to: url(swap.gainer),
+                phase: swap.phase.name(),
+                partitions: swap.partitions.len(),
+                since_epoch: swap.since.0,
+                seconds: known.as_secs(),
+                waits_for: describe(wait, url),
+            }
+        });
+        Some(Self {
+            began: plan.began.0,
+            state,
+            bytes_per_second: plan.rate_limit.map(cluster::RateLimit::bytes_per_second),
+            copies_left,
+            copies_moved,
+            seconds: seen.followed.as_secs(),
+            seconds_left,
+            steps: steps.collect(),
+        })
+    }
+}
+
+fn describe(wait: Option<SwapWait>, url: impl Fn(NodeIndex) -> String) -> String {
+    match wait {
+        None => "not known yet".to_owned(),
+        Some(SwapWait::Copy { gainer }) => format!("{} to copy the data", url(gainer)),
+        Some(SwapWait::Fence { node }) => format!("{} to refuse requests of older epochs", url(node)),
+        Some(SwapWait::FenceOfOthers { dead }) => {
+            format!("the other replicas to refuse requests of older epochs, because {} is dead", url(dead))
+        }
+        Some(SwapWait::Driver) => "a voter to decide the next phase".to_owned(),
+    }
+}
