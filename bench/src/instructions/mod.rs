@@ -18,14 +18,12 @@ mod callgrind;
 use crate::servers::{CpuLayout, Durability, WorkDir, free_address};
 use crate::table::{ResultTable, Threshold};
 use crate::{BenchResult, Options};
-use bench::fetch;
 use bench::keys::KeyNumber;
-use bench::response::ResponseParser;
 use bench::values::{ValueGenerator, ValueSizes};
+use bench::{HttpClient, fetch};
 use callgrind::CountedProcess;
 use lab::stats::{median, ratio, rounds};
-use std::io::{Read, Write};
-use std::net::{SocketAddr, TcpStream};
+use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
@@ -144,9 +142,9 @@ impl CountedServer {
         let spawned = spawned.collect::<BenchResult<Vec<_>>>()?;
         let ready = spawned.into_iter().map(|node| node.ready(work_dir, is_ready));
         let server = Self { nodes: ready.collect::<BenchResult<_>>()? };
-        let mut connection = Connection::open(server.address())?;
+        let mut client = HttpClient::connect(server.address(), TIMEOUT)?;
         for key in 0..=LARGE_KEY {
-            connection.send(Request::Put, key)?;
+            send(&mut client, Request::Put, key)?;
         }
         Ok(server)
     }
@@ -158,11 +156,11 @@ impl CountedServer {
     /// Instructions of one request of `load`.
     fn count(&self, options: &Options, load: &Load) -> BenchResult<f64> {
         let requests = if options.quick { load.requests / 20 } else { load.requests };
-        let mut connection = Connection::open(self.address())?;
-        (0..requests / 10).try_for_each(|i| connection.send(load.request, i % KEYS))?;
+        let mut client = HttpClient::connect(self.address(), TIMEOUT)?;
+        (0..requests / 10).try_for_each(|i| send(&mut client, load.request, i % KEYS))?;
         self.take()?;
         let begun = Instant::now();
-        (0..requests).try_for_each(|i| connection.send(load.request, i % KEYS))?;
+        (0..requests).try_for_each(|i| send(&mut client, load.request, i % KEYS))?;
         let busy = self.take()?;
         let busy_time = begun.elapsed();
         let paused = Instant::now();
@@ -171,7 +169,7 @@ impl CountedServer {
         let idle = idle * busy_time.as_secs_f64() / paused.elapsed().as_secs_f64();
         if matches!(load.request, Request::Delete) {
             // The next loads find the keys again.
-            (0..KEYS).try_for_each(|key| connection.send(Request::Put, key))?;
+            (0..KEYS).try_for_each(|key| send(&mut client, Request::Put, key))?;
         }
         Ok((busy - idle) / requests as f64)
     }
@@ -188,50 +186,18 @@ fn is_ready(address: SocketAddr) -> bool {
     fetch(address, "GET", "/v0/ready", b"", TIMEOUT).is_ok_and(|answer| answer.status == 200)
 }
 
-/// A connection with one request at a time.
-struct Connection {
-    socket: TcpStream,
-    address: SocketAddr,
-    parser: ResponseParser,
-    buffer: Vec<u8>,
-}
-
-impl Connection {
-    fn open(address: SocketAddr) -> BenchResult<Self> {
-        let socket = TcpStream::connect(address)?;
-        socket.set_nodelay(true)?;
-        socket.set_read_timeout(Some(TIMEOUT))?;
-        Ok(Self { socket, address, parser: ResponseParser::default(), buffer: vec![0; 256 << 10] })
-    }
-
-    /// Sends a request, and reads the response, which must be successful.
-    fn send(&mut self, request: Request, key: u64) -> BenchResult<()> {
-        let (method, path, value) = match request {
-            Request::Get => ("GET", entity(key), None),
-            Request::GetLarge => ("GET", entity(LARGE_KEY), None),
-            Request::Put => ("PUT", entity(key), Some(value(key))),
-            Request::Delete => ("DELETE", entity(key), None),
-            Request::Range => ("GET", "/v0/entities?start=k".to_owned(), None),
-        };
-        let mut message = format!("{method} {path} HTTP/1.1\r\nHost: {}\r\n", self.address).into_bytes();
-        if let Some(value) = &value {
-            message.extend_from_slice(format!("Content-Length: {}\r\n", value.len()).as_bytes());
-        }
-        message.extend_from_slice(b"\r\n");
-        message.extend_from_slice(value.as_deref().unwrap_or_default());
-        self.socket.write_all(&message)?;
-        loop {
-            let len = self.socket.read(&mut self.buffer)?;
-            if len == 0 {
-                return Err(format!("the server has closed the connection during {method} {path}").into());
-            }
-            let (_, response) = self.parser.advance(&self.buffer[..len], |_| ())?;
-            match response {
-                Some(response) if (200..300).contains(&response.status) => return Ok(()),
-                Some(response) => return Err(format!("{method} {path}: {}", response.status).into()),
-                None => {}
-            }
-        }
+/// Sends a request, whose response must be successful.
+fn send(client: &mut HttpClient, request: Request, key: u64) -> BenchResult<()> {
+    let (method, path, value) = match request {
+        Request::Get => ("GET", entity(key), Vec::new()),
+        Request::GetLarge => ("GET", entity(LARGE_KEY), Vec::new()),
+        Request::Put => ("PUT", entity(key), value(key)),
+        Request::Delete => ("DELETE", entity(key), Vec::new()),
+        Request::Range => ("GET", "/v0/entities?start=k".to_owned(), Vec::new()),
+    };
+    match client.exchange(method, &path, &value)?.status {
+        200..300 => Ok(()),
+        status => Err(format!("{method} {path}: {status}").into()),
     }
 }
 
