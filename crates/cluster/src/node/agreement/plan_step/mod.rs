@@ -108,7 +108,8 @@ pub enum SwapWait {
 /// The events that the swaps of `adopted` wait for, in their order.
 pub(super) fn swap_waits(adopted: &LayoutRecord, heard: &HeardCluster) -> Vec<SwapWait> {
     let driver = PlanDriver { adopted, heard, leaving: NodeSet::EMPTY };
-    adopted.swaps().iter().enumerate().map(|(index, swap)| driver.wait_of(index, swap)).collect()
+    let wait_of = |(index, swap)| driver.next_phase(index, swap).err().unwrap_or(SwapWait::Driver);
+    adopted.swaps().iter().enumerate().map(wait_of).collect()
 }
 
 /// The facts that a step is made from.
@@ -130,7 +131,7 @@ impl PlanDriver<'_> {
     fn advance(&self, record: &mut LayoutRecord) -> bool {
         let mut has_advanced = false;
         for (index, swap) in self.adopted.swaps().iter().enumerate() {
-            if let Some(next) = self.next_phase(index, swap) {
+            if let Ok(next) = self.next_phase(index, swap) {
                 record.enter_phase(swap.pair(), next);
                 has_advanced = true;
             }
@@ -138,38 +139,27 @@ impl PlanDriver<'_> {
         has_advanced
     }
 
-    /// The phase that the swap enters; `Some(None)` is OLD. `None`: it stays in its phase.
-    fn next_phase(&self, index: usize, swap: &PairSwap) -> Option<Option<SwapPhase>> {
+    /// The phase that the swap enters; `None` is OLD.
+    ///
+    /// # Errors
+    /// The event that it waits for in its phase.
+    fn next_phase(&self, index: usize, swap: &PairSwap) -> Result<Option<SwapPhase>, SwapWait> {
         let is_cancelled = self.adopted.plan.as_ref().is_none_or(|plan| plan.target.is_empty());
-        let (is_permitted, next) = match swap.phase {
-            SwapPhase::Prepare if is_cancelled => (true, None),
-            SwapPhase::ReadNew if is_cancelled => (true, Some(SwapPhase::Back)),
-            SwapPhase::Prepare => {
-                let is_complete = self.has_copy(index, swap.gainer);
-                (is_complete && self.is_fenced(swap, swap.loser), Some(SwapPhase::ReadNew))
-            }
-            SwapPhase::ReadNew => (self.is_fenced(swap, swap.loser), Some(SwapPhase::New)),
-            SwapPhase::Back => (self.is_fenced(swap, swap.gainer), None),
-            SwapPhase::New => (self.is_fenced(swap, swap.loser), None),
-        };
-        is_permitted.then_some(next)
-    }
-
-    /// The event that the swap with this index waits for.
-    fn wait_of(&self, index: usize, swap: &PairSwap) -> SwapWait {
-        if self.next_phase(index, swap).is_some() {
-            return SwapWait::Driver;
-        }
-        let node = match swap.phase {
+        let (fences, next) = match swap.phase {
+            SwapPhase::Prepare if is_cancelled => return Ok(None),
+            SwapPhase::ReadNew if is_cancelled => return Ok(Some(SwapPhase::Back)),
             SwapPhase::Prepare if !self.has_copy(index, swap.gainer) => {
-                return SwapWait::Copy { gainer: swap.gainer };
+                return Err(SwapWait::Copy { gainer: swap.gainer });
             }
-            SwapPhase::Back => swap.gainer,
-            SwapPhase::Prepare | SwapPhase::ReadNew | SwapPhase::New => swap.loser,
+            SwapPhase::Prepare => (swap.loser, Some(SwapPhase::ReadNew)),
+            SwapPhase::ReadNew => (swap.loser, Some(SwapPhase::New)),
+            SwapPhase::Back => (swap.gainer, None),
+            SwapPhase::New => (swap.loser, None),
         };
-        match self.is_dead(node) {
-            true => SwapWait::FenceOfOthers { dead: node },
-            false => SwapWait::Fence { node },
+        match self.is_fenced(swap, fences) {
+            true => Ok(next),
+            false if self.is_dead(fences) => Err(SwapWait::FenceOfOthers { dead: fences }),
+            false => Err(SwapWait::Fence { node: fences }),
         }
     }
 
