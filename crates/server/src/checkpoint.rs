@@ -12,7 +12,6 @@ use parking_lot::Mutex;
 use std::net::IpAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 use stdx::Instant;
 use store::{HeldCheckpoint, Renewal, StoreError};
@@ -26,8 +25,8 @@ const TOO_MANY_RETRY_AFTER: Duration = Duration::from_secs(30);
 /// State of the creation and removal of checkpoints.
 #[derive(Debug)]
 pub(crate) struct CheckpointState {
-    /// A checkpoint is being created or removed.
-    is_busy: AtomicBool,
+    /// Held while a checkpoint is created or removed.
+    changing: Arc<tokio::sync::Mutex<()>>,
     /// Rate limit of creation.
     pace: Mutex<CheckpointPace>,
 }
@@ -35,7 +34,7 @@ pub(crate) struct CheckpointState {
 impl CheckpointState {
     /// The state of a process that starts at `now`.
     pub(crate) fn new(now: Instant) -> Self {
-        Self { is_busy: AtomicBool::new(false), pace: Mutex::new(CheckpointPace::new(now)) }
+        Self { changing: Arc::default(), pace: Mutex::new(CheckpointPace::new(now)) }
     }
 }
 
@@ -49,11 +48,11 @@ pub(crate) async fn answer(
     address: Option<IpAddr>,
 ) -> Result<EncodedResponse, Problem> {
     let busy =
-        || Problem::unavailable(RETRY_AFTER, "Another checkpoint is being created or removed. Try again.");
+        |_| Problem::unavailable(RETRY_AFTER, "Another checkpoint is being created or removed. Try again.");
     let permit = match asked {
         // A renewal only waits for a checkpoint that is being created.
         CheckpointRequest::Renew { .. } => None,
-        _ => Some(CheckpointPermit::take(state).ok_or_else(busy)?),
+        _ => Some(Arc::clone(&state.changing).try_lock_owned().map_err(busy)?),
     };
     let paced = match &asked {
         CheckpointRequest::Make { name } => Some(CheckpointRequester { address, name: name.clone() }),
@@ -159,20 +158,4 @@ fn internal(why: &str) -> Problem {
         StatusCode::INTERNAL_SERVER_ERROR,
         format!("The checkpoint failed: {why}. See the log of the node."),
     )
-}
-
-/// Exclusive permission to create or remove a checkpoint. Dropping it releases the permission.
-struct CheckpointPermit(Arc<CheckpointState>);
-
-impl CheckpointPermit {
-    fn take(state: &Arc<CheckpointState>) -> Option<Self> {
-        let is_free = !state.is_busy.swap(true, Ordering::Acquire);
-        is_free.then(|| Self(Arc::clone(state)))
-    }
-}
-
-impl Drop for CheckpointPermit {
-    fn drop(&mut self) {
-        self.0.is_busy.store(false, Ordering::Release);
-    }
 }

@@ -23,7 +23,6 @@ use cluster::{
 use http::StatusCode;
 use parking_lot::Mutex;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 use stdx::NodeTag;
 use tokio::sync::{mpsc, oneshot};
@@ -36,8 +35,8 @@ const RETRY_AFTER: Duration = Duration::from_secs(1);
 #[derive(Debug, Default)]
 pub(crate) struct LayoutPlans {
     kept: Mutex<Option<Arc<KeptPlan>>>,
-    /// A plan is being computed.
-    is_busy: AtomicBool,
+    /// Held while a plan is computed.
+    computing: Arc<tokio::sync::Mutex<()>>,
 }
 
 #[derive(Debug)]
@@ -157,8 +156,9 @@ async fn plan(
     changes: Vec<PlacementChange>,
     rate_limit: Option<RateLimit>,
 ) -> Result<EncodedResponse, Problem> {
-    let permit = PlanPermit::take(plans)
-        .ok_or_else(|| Problem::unavailable(RETRY_AFTER, "Another plan is being computed. Try again."))?;
+    let permit = Arc::clone(&plans.computing)
+        .try_lock_owned()
+        .map_err(|_| Problem::unavailable(RETRY_AFTER, "Another plan is being computed. Try again."))?;
     let (plans, local) = (Arc::clone(plans), Arc::clone(local));
     let planned = tokio::task::spawn_blocking(move || -> Result<_, Problem> {
         let _permit = permit;
@@ -209,22 +209,6 @@ impl LayoutPlans {
         if kept.as_ref().is_some_and(|kept| Arc::ptr_eq(kept, applied)) {
             *kept = None;
         }
-    }
-}
-
-/// Exclusive permission to compute a plan. Dropping it releases the permission.
-struct PlanPermit(Arc<LayoutPlans>);
-
-impl PlanPermit {
-    fn take(plans: &Arc<LayoutPlans>) -> Option<Self> {
-        let is_free = !plans.is_busy.swap(true, Ordering::Acquire);
-        is_free.then(|| Self(Arc::clone(plans)))
-    }
-}
-
-impl Drop for PlanPermit {
-    fn drop(&mut self) {
-        self.0.is_busy.store(false, Ordering::Release);
     }
 }
 
