@@ -86,10 +86,13 @@ impl SeenMember {
     }
 }
 
-impl LayoutDocument {
-    /// Fractions are rounded to 1 / `SHARE_SCALE`.
-    const SHARE_SCALE: f64 = 10_000.0;
+/// A fraction, rounded to four digits.
+pub(crate) fn rounded(share: f64) -> f64 {
+    const SCALE: f64 = 10_000.0;
+    (share * SCALE).round() / SCALE
+}
 
+impl LayoutDocument {
     /// The document of `record`, as the node at `own_url` shows it. `seen` returns how it sees the
     /// member in a slot. The running change, which only a node that follows it knows, is left out.
     pub fn of(record: &LayoutRecord, own_url: &str, seen: impl Fn(NodeIndex) -> SeenMember) -> Self {
@@ -111,7 +114,7 @@ impl LayoutDocument {
                 zone: Some(member.zone.clone()).filter(|zone| !zone.is_empty()),
                 weight: member.weight,
                 state: member.state.name(),
-                share: (share * Self::SHARE_SCALE).round() / Self::SHARE_SCALE,
+                share: rounded(share),
                 health,
                 epoch: epoch.map(|epoch| epoch.0),
             }

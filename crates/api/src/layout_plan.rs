@@ -1,5 +1,6 @@
 //! The documents of changes of the layout: the preview of a plan, and the running change.
 
+use crate::layout::rounded;
 use cluster::{LayoutRecord, MemberPreview, NodeIndex, PairMove, PlacementPreview, PlannedChange, SwapWait};
 use serde::Serialize;
 use std::time::Duration;
@@ -121,13 +122,6 @@ pub struct SeenProgress {
     /// The event that each running swap waits for, in the order of the record, and the time for
     /// which the node has known its phase.
     pub waits: Vec<(Option<SwapWait>, Duration)>,
-}
-
-/// Fractions are rounded to 1 / `SHARE_SCALE`.
-const SHARE_SCALE: f64 = 10_000.0;
-
-fn rounded(share: f64) -> f64 {
-    (share * SHARE_SCALE).round() / SHARE_SCALE
 }
 
 impl PlanDocument {

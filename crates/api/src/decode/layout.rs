@@ -5,7 +5,7 @@
 
 use super::{check_headers, check_no_parameters, decode_node_read, is_content_coded};
 use crate::{DecodedRequest, Problem};
-use cluster::{PlacementChange, RateLimit};
+use cluster::{PlacementChange, PlannedChange, RateLimit};
 use http::request::Parts;
 use http::{Method, StatusCode};
 use serde::{Deserialize, Deserializer};
@@ -14,8 +14,6 @@ pub(super) const METHODS: &str = "GET, HEAD, POST";
 
 /// Greatest length of the body of a command, in bytes.
 pub const LAYOUT_BODY_BYTES_MAX: usize = 64 << 10;
-/// Number of hexadecimal digits that name a plan.
-const PLAN_DIGITS: usize = 16;
 
 /// A command on the layout.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -173,10 +171,11 @@ impl LayoutCommandRequest {
                 Self::Plan { changes, rate_limit: bytes_per_second }
             }
             Body::Apply { plan } => {
-                let is_name = plan.len() == PLAN_DIGITS && plan.bytes().all(|byte| byte.is_ascii_hexdigit());
+                const DIGITS: usize = PlannedChange::NAME_DIGITS;
+                let is_name = plan.len() == DIGITS && plan.bytes().all(|byte| byte.is_ascii_hexdigit());
                 if !is_name {
                     let detail = format!(
-                        "A plan is named by {PLAN_DIGITS} hexadecimal digits. Give those that plan has answered."
+                        "A plan is named by {DIGITS} hexadecimal digits. Give those that plan has answered."
                     );
                     return Err(Problem::bad_request(detail));
                 }

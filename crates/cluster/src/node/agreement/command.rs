@@ -49,9 +49,6 @@ use stdx::{Instant, NodeTag, Now};
 /// Most commands of a node that wait or are being decided.
 const COMMANDS_MAX: usize = 16;
 
-/// Number of hexadecimal digits that name a plan.
-const NAME_DIGITS: usize = 16;
-
 /// Number of a command, which the host chooses. The outcome names it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct LayoutCommandId(pub u64);
@@ -211,6 +208,9 @@ impl LayoutCommand {
 }
 
 impl PlannedChange {
+    /// Number of hexadecimal digits of a name.
+    pub const NAME_DIGITS: usize = 16;
+
     /// Name of the plan: 16 hexadecimal digits of a hash of the record that it was made from, of
     /// its result and of its limit. Equal plans have equal names.
     pub fn name(&self) -> String {
@@ -234,7 +234,7 @@ impl PlannedChange {
         hash.update(lists.iter().map(|slot| slot.0).collect::<Vec<_>>());
         hash.update(self.rate_limit.map_or(0, RateLimit::bytes_per_second).to_le_bytes());
         let digits = RecordHash(hash.finalize().into()).to_string();
-        digits[..NAME_DIGITS].to_owned()
+        digits[..Self::NAME_DIGITS].to_owned()
     }
 
     fn apply(&self, record: &LayoutRecord) -> Result<LayoutRecord, CommandRefusal> {
