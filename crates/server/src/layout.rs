@@ -12,8 +12,7 @@ use stdx::Instant;
 pub(crate) fn of(local: Option<&Local>, own_name: &str, now: Instant) -> Result<LayoutDocument, Problem> {
     let local = local.ok_or_else(Problem::starting)?;
     let status = LayoutStatus::of(local);
-    let agreement = local.agreement.lock().clone();
-    let plan = local.layout_progress.document(&status.record, agreement.as_deref(), now);
+    let plan = local.layout_progress.document(&status.record, status.agreement.as_deref(), now);
     let document = LayoutDocument::of(&status.record, own_name, |slot| status.seen(slot));
     Ok(LayoutDocument { plan, ..document })
 }

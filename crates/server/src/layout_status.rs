@@ -72,6 +72,8 @@ impl PeerEpochs {
 /// The layout of the cluster, as this node sees it.
 pub(crate) struct LayoutStatus {
     pub(crate) record: Arc<LayoutRecord>,
+    /// The last published status of the agreement. `None`: the node has not started yet.
+    pub(crate) agreement: Option<Arc<AgreementStatus>>,
     lost_votes: Option<String>,
     /// The votes that the directory of this node knows. `None`: the node has not started yet.
     history: Option<VoteHistory>,
@@ -100,7 +102,7 @@ impl LayoutStatus {
         let voters = agreement.as_deref().map_or(&[][..], |agreement| &agreement.voters);
         let forgetful = voters.iter().filter(|voter| voter.votes_forgotten).map(|voter| voter.slot).collect();
         let lost_votes = local.peer_epochs.lost_votes.clone();
-        Self { record, lost_votes, history, forgetful, members }
+        Self { record, agreement, lost_votes, history, forgetful, members }
     }
 
     /// The member in this slot.
@@ -251,7 +253,7 @@ mod tests {
         let members = (0..).zip(states).map(seen).collect();
         let history = Some(VoteHistory::Complete);
         let (record, lost_votes) = (record(epoch), epochs.lost_votes.clone());
-        LayoutStatus { record, lost_votes, history, forgetful: NodeSet::EMPTY, members }
+        LayoutStatus { record, agreement: None, lost_votes, history, forgetful: NodeSet::EMPTY, members }
     }
 
     #[test]
