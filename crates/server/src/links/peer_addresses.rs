@@ -120,7 +120,7 @@ impl PeerAddresses {
         }
         let (tag, url) = peer.heard.as_ref().filter(|_| peer.stated.as_ref() == Some(address))?;
         // A node that was reached there before is down.
-        if peer.proved.as_ref().is_some_and(|proved| proved.0 == *tag && proved.1 == *address) {
+        if peer.has_answered(*tag, address) {
             return None;
         }
         let is_first = peer.failure.replace(reason.to_owned()).is_none();
@@ -226,10 +226,9 @@ impl State {
             (peer.stated, peer.failure) = (stated, None);
             peer.next = 0;
         }
-        let proves = |address| peer.proved == Some((*tag, address));
         // After it was told of another address, a return to the recorded one is news as well.
         let is_news = peer.told.as_ref().map_or(!is_recorded, |told| *told != (*tag, url.clone()));
-        if is_news && address.is_some_and(proves) {
+        if is_news && address.is_some_and(|address| peer.has_answered(*tag, &address)) {
             peer.told.clone_from(&peer.heard);
             self.news.push(StatedUrl { node, tag: *tag, url: url.clone() });
         }
@@ -261,6 +260,11 @@ impl Candidates {
         }
         (self.heard, self.stated, self.failure, self.told) = (None, None, None, None);
         self.next = 0;
+    }
+
+    /// Whether the last dial that was answered led to `address`, and to the id `tag`.
+    fn has_answered(&self, tag: NodeTag, address: &PeerAddress) -> bool {
+        self.proved.as_ref().is_some_and(|(proved, at)| *proved == tag && at == address)
     }
 
     fn all<'a>(&'a self, others: &'a [PeerAddress]) -> impl Iterator<Item = &'a PeerAddress> {
