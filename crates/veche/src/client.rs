@@ -21,6 +21,24 @@ pub(crate) struct RequestLimits {
     pub(crate) answer_bytes_max: u64,
 }
 
+/// A request to a node.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct NodeRequest<'a> {
+    pub(crate) method: &'a str,
+    pub(crate) path: &'a str,
+    pub(crate) body: &'a str,
+}
+
+impl NodeRequest<'_> {
+    /// Sends the request, within `limits`.
+    ///
+    /// # Errors
+    /// A sentence: there is no answer, or it is not HTTP.
+    pub(crate) fn send(&self, url: &NodeUrl, limits: &RequestLimits) -> Result<NodeAnswer, String> {
+        exchange(url, self, limits).map_err(|error| format!("{url} does not answer: {error}"))
+    }
+}
+
 /// Answer of a node.
 #[derive(Debug)]
 pub(crate) struct NodeAnswer {
@@ -47,10 +65,7 @@ pub(crate) fn fetch_status(url: &NodeUrl) -> Result<NodeReport, String> {
     if status["state"].is_string() && status["nodes"].is_array() {
         return Ok(NodeReport { answer, status });
     }
-    match (answer.code, status["detail"].as_str()) {
-        (code @ 400.., Some(detail)) => Err(format!("{url} answers {code}: {detail}")),
-        _ => Err(not_a_node(url)),
-    }
+    Err(refusal(url, answer.code, &status))
 }
 
 /// The sentence about an answer that no node gives.
@@ -58,39 +73,30 @@ pub(crate) fn not_a_node(url: &NodeUrl) -> String {
     format!("{url} does not answer as a veche node does")
 }
 
+/// The document of a successful answer.
+///
+/// # Errors
+/// A sentence: the node refuses the request, or the answer is not that of a veche node.
+pub(crate) fn document_of(url: &NodeUrl, answer: &NodeAnswer) -> Result<Value, String> {
+    let document: Value = serde_json::from_str(&answer.body).map_err(|_| not_a_node(url))?;
+    if answer.code == 200 { Ok(document) } else { Err(refusal(url, answer.code, &document)) }
+}
+
+/// The sentence about an answer without the expected document.
+fn refusal(url: &NodeUrl, code: u16, document: &Value) -> String {
+    match document["detail"].as_str() {
+        Some(detail) if code >= 400 => format!("{url} answers {code}: {detail}"),
+        _ => not_a_node(url),
+    }
+}
+
 /// Sends a request without a body, with the default limits.
 ///
 /// # Errors
 /// A sentence: there is no answer, or it is not HTTP.
 pub(crate) fn request(url: &NodeUrl, method: &str, path: &str) -> Result<NodeAnswer, String> {
-    request_within(url, method, path, &RequestLimits { timeout: TIMEOUT, answer_bytes_max: ANSWER_BYTES_MAX })
-}
-
-/// Sends a request without a body, within `limits`.
-///
-/// # Errors
-/// A sentence: there is no answer, or it is not HTTP.
-pub(crate) fn request_within(
-    url: &NodeUrl,
-    method: &str,
-    path: &str,
-    limits: &RequestLimits,
-) -> Result<NodeAnswer, String> {
-    request_with_body(url, method, path, "", limits)
-}
-
-/// Sends a request with a body, within `limits`.
-///
-/// # Errors
-/// A sentence: there is no answer, or it is not HTTP.
-pub(crate) fn request_with_body(
-    url: &NodeUrl,
-    method: &str,
-    path: &str,
-    body: &str,
-    limits: &RequestLimits,
-) -> Result<NodeAnswer, String> {
-    exchange(url, method, path, body, limits).map_err(|error| format!("{url} does not answer: {error}"))
+    let limits = RequestLimits { timeout: TIMEOUT, answer_bytes_max: ANSWER_BYTES_MAX };
+    NodeRequest { method, path, body: "" }.send(url, &limits)
 }
 
 /// Describes a socket error. The system reports a read timeout as an operation that would block.
@@ -103,13 +109,8 @@ fn describe(error: &std::io::Error, timeout: Duration) -> String {
     }
 }
 
-fn exchange(
-    url: &NodeUrl,
-    method: &str,
-    path: &str,
-    body: &str,
-    limits: &RequestLimits,
-) -> Result<NodeAnswer, String> {
+fn exchange(url: &NodeUrl, request: &NodeRequest<'_>, limits: &RequestLimits) -> Result<NodeAnswer, String> {
+    let NodeRequest { method, path, body } = request;
     let host = url.authority();
     let address = host.to_socket_addrs().map_err(|error| error.to_string())?.next();
     let address = address.ok_or("its host name has no address")?;

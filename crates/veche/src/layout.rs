@@ -179,11 +179,7 @@ fn how_to_undo(data: &Path, kept: &[&str]) -> String {
 fn show(arguments: &ShowArguments) -> Result<(), String> {
     let ShowArguments { url, json } = arguments;
     let answer = client::request(url, "GET", "/v0/layout")?;
-    let document: Value = serde_json::from_str(&answer.body)
-        .map_err(|_| format!("{url} does not answer as a veche node does"))?;
-    if answer.code != 200 {
-        return Err(format!("{url} answers {}: {}", answer.code, document["detail"].as_str().unwrap_or("?")));
-    }
+    let document = client::document_of(url, &answer)?;
     print_line!("{}", if *json { answer.body } else { summary(&document) });
     Ok(())
 }

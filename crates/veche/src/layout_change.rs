@@ -1,7 +1,7 @@
 //! `veche layout plan | apply | pause | resume | cancel | limit | dead`: commands on the layout of
 //! a cluster, each of which is one request to a node.
 
-use crate::client::{self, RequestLimits};
+use crate::client::{self, NodeRequest, RequestLimits};
 use crate::node_url::NodeUrl;
 use crate::output::ReportForm;
 use crate::progress::{Bytes, Count, Time};
@@ -220,13 +220,8 @@ fn change(node: &AskedNode, command: &Value, told: &str) -> Result<(), String> {
 /// Sends a command. Returns the document of its effect.
 fn send(node: &AskedNode, command: &Value) -> Result<Value, String> {
     let url = &node.url;
-    let answer = client::request_with_body(url, "POST", "/v0/layout", &command.to_string(), &LIMITS)?;
-    let document: Value = serde_json::from_str(&answer.body).map_err(|_| client::not_a_node(url))?;
-    match (answer.code, document["detail"].as_str()) {
-        (200, _) => Ok(document),
-        (code, Some(detail)) => Err(format!("{url} answers {code}: {detail}")),
-        _ => Err(client::not_a_node(url)),
-    }
+    let request = NodeRequest { method: "POST", path: "/v0/layout", body: &command.to_string() };
+    client::document_of(url, &request.send(url, &LIMITS)?)
 }
 
 /// The text of a preview.

@@ -24,10 +24,7 @@ pub(crate) struct SlowArguments {
 pub(crate) fn run(arguments: &SlowArguments) -> Result<(), String> {
     let url = &arguments.url;
     let answer = client::request(url, "GET", "/v0/slow")?;
-    let document: Value = serde_json::from_str(&answer.body).map_err(|_| client::not_a_node(url))?;
-    if answer.code != 200 {
-        return Err(format!("{url} answers {}: {}", answer.code, document["detail"].as_str().unwrap_or("?")));
-    }
+    let document = client::document_of(url, &answer)?;
     if !document["requests"].is_array() || !document["threshold_ms"].is_u64() {
         return Err(client::not_a_node(url));
     }
