@@ -27,8 +27,8 @@ use std::{io, ptr};
 use tikv_jemalloc_sys::mallctl;
 use tikv_jemallocator::Jemalloc;
 
-/// Minimum alignment of a page.
-const PAGE_BYTES: usize = 4 << 10;
+/// A multiple of the page size of every system: pages have 4 to 64 KiB.
+const PAGE_BYTES: usize = 64 << 10;
 /// Size of a huge page, and minimum size of a table with huge pages.
 const HUGE_PAGE_BYTES: usize = 2 << 20;
 /// Minimum alignment of tables, a cache line. No other allocation is aligned to it.
@@ -89,7 +89,7 @@ unsafe impl GlobalAlloc for SplitAllocator {
     unsafe fn dealloc(&self, memory: *mut u8, layout: Layout) {
         if is_table(layout) {
             // SAFETY: `memory` is a mapping of this size, which the caller does not use any more.
-            return unsafe { unmap(memory, layout.size()) };
+            return unsafe { unmap(memory, mapped_bytes(layout.size())) };
         }
         // SAFETY: the caller's promise is passed on.
         unsafe { Jemalloc.dealloc(memory, layout) }
@@ -100,6 +100,11 @@ unsafe impl GlobalAlloc for SplitAllocator {
 const fn is_table(layout: Layout) -> bool {
     let (bytes, align) = (layout.size(), layout.align());
     bytes >= HUGE_PAGE_BYTES && align >= TABLE_ALIGN && align <= HUGE_PAGE_BYTES
+}
+
+/// Length of the mapping of a table.
+const fn mapped_bytes(bytes: usize) -> usize {
+    bytes.next_multiple_of(PAGE_BYTES)
 }
 
 /// Interval between checks of the resident memory.
@@ -119,8 +124,8 @@ const DECAY: &CStr = c"arena.4096.decay";
 /// Returns all free pages of all arenas to the system.
 const PURGE: &CStr = c"arena.4096.purge";
 
-/// Starts a thread that returns free memory to the system: what is free for a second, and all of it
-/// whenever the resident memory approaches `resident_max` bytes.
+/// Starts a thread that returns free memory to the system: pages that were free for a second, and
+/// all free pages whenever the resident memory approaches `resident_max` bytes.
 ///
 /// # Errors
 /// The thread cannot be started.
@@ -167,13 +172,13 @@ fn map(bytes: usize) -> *mut u8 {
 /// Maps `bytes` aligned to huge pages, and advises the system to use them. Without huge pages,
 /// normal ones are used.
 fn map_huge(bytes: usize) -> *mut u8 {
-    let Some(more) = bytes.checked_add(HUGE_PAGE_BYTES) else { return ptr::null_mut() };
+    let Some(kept) = bytes.checked_next_multiple_of(PAGE_BYTES) else { return ptr::null_mut() };
+    let Some(more) = kept.checked_add(HUGE_PAGE_BYTES) else { return ptr::null_mut() };
     let mapped = map(more);
     if mapped.is_null() {
         return mapped;
     }
     let before = mapped.align_offset(HUGE_PAGE_BYTES);
-    let kept = bytes.next_multiple_of(PAGE_BYTES);
     // SAFETY: The kept part, and the parts before and after it, consist of whole pages of the new
     // mapping.
     unsafe {
@@ -204,6 +209,8 @@ fn pointer(mapped: *mut libc::c_void) -> *mut u8 {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::ffi::CString;
+    use tikv_jemalloc_sys::{MALLOCX_ARENA, MALLOCX_TCACHE_NONE, dallocx, mallocx};
 
     const ALLOCATOR: SplitAllocator = SplitAllocator;
     /// Size from which jemalloc has an arena of its own.
@@ -298,6 +305,40 @@ mod tests {
         assert_eq!(option::<usize>(c"opt.oversize_threshold"), 4 << 20);
         assert_eq!(option::<isize>(c"opt.dirty_decay_ms"), 1_000);
         assert_eq!(option::<isize>(c"opt.muzzy_decay_ms"), 0);
+    }
+
+    /// Number of free pages that an arena keeps.
+    fn free_pages(arena: u32) -> usize {
+        // The statistics are those of the last epoch.
+        let epoch = 1_u64;
+        // SAFETY: The name ends with zero, and the argument has the stated length.
+        let result = unsafe {
+            let argument = (&raw const epoch).cast_mut().cast();
+            mallctl(c"epoch".as_ptr(), ptr::null_mut(), ptr::null_mut(), argument, size_of::<u64>())
+        };
+        assert_eq!(result, 0);
+        let name = CString::new(format!("stats.arenas.{arena}.pdirty")).expect("a name without zeroes");
+        option(&name)
+    }
+
+    #[test]
+    fn pages_of_an_arena_that_nobody_uses_return_to_the_system() {
+        const BYTES: usize = 1 << 20;
+        let arena: u32 = option(c"arenas.create");
+        let flags = MALLOCX_ARENA(arena as usize) | MALLOCX_TCACHE_NONE;
+        // SAFETY: The allocation has the written length, and is freed once.
+        unsafe {
+            let memory = mallocx(BYTES, flags).cast::<u8>();
+            memory.write_bytes(1, BYTES);
+            dallocx(memory.cast(), flags);
+        }
+        assert!(free_pages(arena) > 0, "jemalloc keeps them at first");
+        limit_resident_memory(u64::MAX).expect("a thread");
+        let patience = Instant::now() + Duration::from_secs(20);
+        while free_pages(arena) > 0 {
+            assert!(Instant::now() < patience, "they stay");
+            std::thread::sleep(CHECK_INTERVAL);
+        }
     }
 
     #[test]
