@@ -86,7 +86,7 @@ const ADMINISTRATION: [&str; 10] = [
 ];
 
 /// The address by which the connections of a client are counted.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct ClientAddress(IpAddr);
 
 /// The permits of a process.

@@ -40,8 +40,8 @@ pub(crate) use holder::{MemoryHolder, STALLED_SWEEPS};
 use limits::{Budget, MemoryCategory, Reservation};
 use parking_lot::Mutex;
 use std::cmp::Reverse;
-use std::collections::HashMap;
-use std::collections::hash_map::Entry;
+use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::task::Waker;
@@ -59,6 +59,8 @@ pub(crate) const WAIT_PAUSE: Duration = Duration::from_millis(50);
 const CONTENDED_TIME: Duration = Duration::from_secs(10);
 /// Fraction of its share that such an address leaves free at least: 1 / 2.
 const FREE_DIVISOR: u64 = 2;
+/// Number of addresses that are kept without holders: those that have holders again and again.
+const KEPT_ADDRESSES_MAX: usize = 64;
 /// Most clients that wait for memory.
 const WAITING_MAX: usize = 32;
 /// Most clients of one address that wait for memory.
@@ -78,8 +80,8 @@ pub(crate) struct MemoryHolders {
 #[derive(Debug, Default)]
 struct State {
     holders: slab::Slab<Arc<MemoryHolder>>,
-    /// The addresses of the holders.
-    addresses: HashMap<ClientAddress, AddressEntry>,
+    /// The addresses of the holders, and some that had holders. They are few, so comparing costs less than hashing.
+    addresses: BTreeMap<ClientAddress, AddressEntry>,
     waiting: slab::Slab<Demand>,
     /// The last client that waited, until this time.
     waited: Option<(Demand, Instant)>,
@@ -88,7 +90,7 @@ struct State {
     examined: AtomicUsize,
 }
 
-/// An address with holders.
+/// An address with holders, or one that had some.
 #[derive(Debug, Default)]
 struct AddressEntry {
     held: Arc<HeldBytes>,
@@ -269,7 +271,7 @@ impl State {
     }
 
     /// Bytes that each address holds.
-    fn totals(&self, scope: Option<MemoryCategory>) -> HashMap<ClientAddress, u64> {
+    fn totals(&self, scope: Option<MemoryCategory>) -> BTreeMap<ClientAddress, u64> {
         self.addresses.iter().map(|(client, address)| (*client, address.held.bytes(scope))).collect()
     }
 
@@ -291,9 +293,10 @@ impl State {
     fn remove(&mut self, index: usize) {
         let holder = self.holders.remove(index);
         holder.note_bytes(0);
+        let known = self.addresses.len();
         if let Entry::Occupied(mut address) = self.addresses.entry(holder.client()) {
             address.get_mut().holders -= 1;
-            if address.get().holders == 0 {
+            if address.get().holders == 0 && known > KEPT_ADDRESSES_MAX {
                 address.remove();
             }
         }

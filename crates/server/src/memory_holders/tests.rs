@@ -51,8 +51,17 @@ fn the_total_of_an_address_is_the_sum_of_its_holders() {
             }
         }
     }
-    entries.clear();
-    assert!(holders.state.lock().addresses.is_empty(), "an address without holders is forgotten");
+}
+
+#[test]
+fn addresses_without_holders_are_forgotten_if_there_are_many() {
+    let holders = holders();
+    let keeper = holder(&holders, 255, MemoryCategory::Bodies, 1);
+    for address in 0..200 {
+        drop(holder(&holders, address, MemoryCategory::Bodies, 1));
+        assert!(holders.state.lock().addresses.len() <= KEPT_ADDRESSES_MAX + 1);
+    }
+    assert_eq!(holders.state.lock().held(keeper.holder.client(), None), 1);
 }
 
 #[test]
