@@ -51,6 +51,12 @@ impl OwnershipFilter {
         &self.ranges
     }
 
+    /// Whether the filter hides no key.
+    #[inline]
+    pub(crate) fn is_empty(&self) -> bool {
+        self.ranges.is_empty()
+    }
+
     /// Whether both filters hide the same keys.
     pub(crate) fn has_ranges_of(&self, other: &Self) -> bool {
         let range_of = |disowned: &DisownedRange| disowned.range;

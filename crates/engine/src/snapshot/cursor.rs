@@ -90,6 +90,9 @@ impl SnapshotCursor {
     /// Moves to the next entry that is not hidden, from the present one on.
     #[inline]
     fn pass_hidden(&mut self) -> Result<(), Error> {
+        if self.filter.is_empty() {
+            return Ok(());
+        }
         while self.merge.key_and_meta().is_some_and(|(key, _)| self.filter.hides(key)) {
             self.merge.advance()?;
             self.open_reached_runs()?;
