@@ -17,6 +17,8 @@ use bytes::{BufMut, Bytes, BytesMut};
 use std::ops::Range;
 use stdx::{Cell, CellKind, CellMeta, CellRef};
 
+/// Usual length of a small entry, by which the capacity for the metadata of a page is chosen.
+const ENTRY_BYTES: usize = 128;
 /// Separates a key from its value.
 const SEPARATOR: u8 = b'\n';
 
@@ -225,7 +227,7 @@ pub struct PageBuilder {
 impl PageBuilder {
     /// Creates a builder with capacity for `bytes` bytes.
     pub fn with_capacity(bytes: usize) -> Self {
-        Self { bytes: BytesMut::with_capacity(bytes), spans: Vec::new() }
+        Self { bytes: BytesMut::with_capacity(bytes), spans: Vec::with_capacity(bytes / ENTRY_BYTES) }
     }
 
     /// Appends an entry. A tombstone's value is left out.

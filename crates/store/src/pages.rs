@@ -31,8 +31,8 @@ use stdx::CellRef;
 
 /// Maximum size of a page in bytes, for any requested limit. A single larger entry may exceed it.
 const PAGE_BYTES_MAX: usize = 1 << 20;
-/// Initial capacity of a page, in bytes. It doubles as the page grows. Most pages are far shorter
-/// than the limit and keep their capacity until they are sent.
+/// Initial capacity of the first page of a range, in bytes. It doubles as the page grows. Most
+/// ranges are far shorter than the limit, and a page keeps its capacity until it is sent.
 const PAGE_BYTES_START: usize = 4 << 10;
 /// Maximum number of entries that one page skips.
 const SKIPPED_ENTRIES_MAX: usize = 16 << 10;
@@ -69,14 +69,17 @@ pub(crate) fn resume(cursor: &mut impl Cursor, from: Option<&Cut>, versions_only
 
 /// Builds the next page of the range from the cursor's position. The cursor is left at the first
 /// entry that was not visited, or at a large value that was visited last (see [`resume`]).
+/// `is_next`: the page follows another one, so it is likely to be as long as permitted.
 /// `cover_copy` is called before a large value is copied.
 pub(crate) fn fill(
     cursor: &mut impl Cursor,
     request: &PageRequest,
+    is_next: bool,
     cover_copy: impl Fn(u64) -> Result<(), Error>,
 ) -> Result<FilledPage, Error> {
     let limit = ScanLimit { bytes: request.limit.bytes.min(PAGE_BYTES_MAX), ..request.limit };
-    let mut page = PageBuilder::with_capacity(limit.bytes.min(PAGE_BYTES_START));
+    let capacity = if is_next { limit.bytes } else { limit.bytes.min(PAGE_BYTES_START) };
+    let mut page = PageBuilder::with_capacity(capacity);
     let mut skipped = SkippedEntries::default();
     while let Some((key, cell)) = held_entry(cursor) {
         let Some(key) = key.strip_prefix(&[ENTITIES]).filter(|key| !request.range.is_passed_by(key)) else {
@@ -275,7 +278,7 @@ mod tests {
                 copied.borrow_mut().push(bytes as usize);
                 Ok(())
             };
-            let FilledPage { page, rest } = fill(cursor, &request, cover_copy).expect("nothing fails");
+            let FilledPage { page, rest } = fill(cursor, &request, false, cover_copy).expect("nothing fails");
             lens.push(page.len());
             let Some(rest) = rest else {
                 cursor.copied = copied.into_inner();

@@ -206,7 +206,8 @@ impl Store {
             false => pages::seek(&mut borrowed.cursor, from),
         };
         let cover_copy = |bytes| self.engine.cover_copy(bytes, memory);
-        let filled = sought.and_then(|()| pages::fill(&mut borrowed.cursor, request, cover_copy));
+        let is_next = borrowed.is_positioned;
+        let filled = sought.and_then(|()| pages::fill(&mut borrowed.cursor, request, is_next, cover_copy));
         borrowed.cursor.set_memory(None);
         match &filled {
             Ok(FilledPage { rest: Some(rest), .. }) => self.snapshots.park(borrowed, rest.clone()),
