@@ -14,7 +14,9 @@ use crate::history::{
     ScanEnd, ScanHistory,
 };
 use crate::{Nanos, Scenario};
-use cluster::{CommandFailure, Key, Layout, NodeIndex, Reply, RequestId, ScanId, ScanScope, Shortfall};
+use cluster::{
+    CommandFailure, Key, Layout, NodeIndex, PartitionId, Reply, RequestId, ScanId, ScanScope, Shortfall,
+};
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::RangeInclusive;
 use std::sync::Arc;
@@ -34,7 +36,8 @@ pub(crate) struct Judge {
     ledger: acks::Ledger,
     monotonic_writes: MonotonicWrites,
     snapshot_age: Duration,
-    layout: Arc<Layout>,
+    /// The layouts that nodes have had, one for each placement.
+    layouts: Vec<Arc<Layout>>,
     /// Greatest time that a correct wall clock has shown.
     pub(crate) latest_wall: WallTime,
     in_flight: BTreeMap<NodeIndex, BTreeSet<RequestId>>,
@@ -96,7 +99,7 @@ impl Judge {
             ledger: acks::Ledger::default(),
             monotonic_writes: MonotonicWrites::default(),
             snapshot_age: scenario.snapshot_age,
-            layout,
+            layouts: vec![layout],
             latest_wall: WallTime::EPOCH_2020,
             in_flight: BTreeMap::new(),
             process_ends: BTreeMap::new(),
@@ -105,6 +108,20 @@ impl Judge {
             undone_periods: Vec::new(),
             hints_dropped: 0,
             violation: None,
+        }
+    }
+
+    /// Records a layout that a node has adopted.
+    pub(crate) fn note_layout(&mut self, layout: &Arc<Layout>) {
+        let places = |layout: &Layout| (0..layout.partitions()).map(PartitionId).collect::<Vec<_>>();
+        let is_same = |known: &&Arc<Layout>| {
+            known.newest_change() == layout.newest_change()
+                && places(layout)
+                    .into_iter()
+                    .all(|it| known.preference_list(it) == layout.preference_list(it))
+        };
+        if !self.layouts.iter().any(|known| is_same(&known)) {
+            self.layouts.push(Arc::clone(layout));
         }
     }
 
@@ -150,7 +167,7 @@ impl Judge {
     /// Checks the reply to a command that is about to be sent.
     pub(crate) fn reply(&mut self, to: RequestId, reply: &Reply) {
         let checked = (self.history.get(to))
-            .map_or(Ok(()), |operation| acks::check(&self.layout, operation, reply, &self.ledger));
+            .map_or(Ok(()), |operation| acks::check(&self.layouts, operation, reply, &self.ledger));
         if let Err(violation) = checked {
             self.fail(violation);
         }
@@ -295,7 +312,7 @@ impl Judge {
     /// Records a cell that the store of a node is asked to store.
     pub(crate) fn note_write_request(&mut self, node: NodeIndex, key: &Key, meta: &CellMeta) {
         self.ledger.give(node, key, meta.version);
-        let checked = replica_sets::check(&self.layout, &self.issued_cells, node, key, meta)
+        let checked = replica_sets::check(&self.layouts, &self.issued_cells, node, key, meta)
             .and_then(|()| clock_bound::check(key, meta.version, self.latest_wall));
         if let Err(violation) = checked {
             self.fail(violation);

@@ -200,6 +200,8 @@ impl World {
         )?;
         self.note("layout records");
         self.check_agreement()?;
+        self.note("plans");
+        self.wait_until_plans_end()?;
         if let Some(period) = self.scenario.scrub_period {
             self.note("scrubbing");
             let otherwise = "a damaged table is left although all tables are scrubbed";
@@ -245,6 +247,7 @@ impl World {
         self.begin_workload(scale.operations, self.now + scale.duration);
         self.begin_faults(scale.duration.mul_f64(0.9));
         self.begin_layout_changes(scale.duration.mul_f64(0.9));
+        self.begin_plan_commands(scale.duration.mul_f64(0.9));
         self.run_for(scale.duration + REQUEST_TIMEOUT)
     }
 
@@ -444,10 +447,10 @@ impl World {
         &mut self,
         counts: impl Fn(&Judge, &ClientOperation) -> bool,
     ) -> Result<(), InvariantViolation> {
-        let held = self.held_of_all()?;
+        let (held, layout) = (self.held_of_all()?, self.layout());
         for write in self.judge.history.iter().filter(|write| counts(&self.judge, write)) {
             if let Some(held) = held.get(&write.key) {
-                handed_over::check(self.layout(), write, held, &self.judge.issued_cells, self.purged())?;
+                handed_over::check(&layout, write, held, &self.judge.issued_cells, self.purged())?;
             }
         }
         Ok(())
@@ -600,7 +603,7 @@ impl World {
 
     fn check_converged(&mut self, key: &Key) -> Result<(), InvariantViolation> {
         let held = self.held(key)?;
-        convergence::check(self.layout(), key, &held, self.scenario.grace, self.judge.latest_wall)
+        convergence::check(&self.layout(), key, &held, self.scenario.grace, self.judge.latest_wall)
     }
 
     fn check_durability(&mut self) -> Result<(), InvariantViolation> {

@@ -281,10 +281,10 @@ impl Layout {
         index.is_some_and(|index| replicas().contains(index as u8))
     }
 
-    /// Whether `node` is to hold the cell of `key` with this `from`, as
-    /// [`Layout::is_intended_replica`].
+    /// Whether `node` is to hold the cell of `key` with this `from`: as a replica of its list, or of
+    /// the list after its running swap. A node that is no member is not.
     #[inline]
-    pub(crate) fn is_intended_holder(&self, node: NodeIndex, key: &Key, from: u8) -> bool {
+    pub fn is_intended_holder(&self, node: NodeIndex, key: &Key, from: u8) -> bool {
         self.is_intended_replica(node, self.partition_of(key), from)
     }
 

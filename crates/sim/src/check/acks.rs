@@ -9,6 +9,7 @@ use super::InvariantViolation;
 use crate::history::ClientOperation;
 use cluster::{Acks, CommandFailure, Key, Layout, NodeIndex, NodeSet, Reply, Shortfall};
 use std::collections::BTreeMap;
+use std::sync::Arc;
 use stdx::Version;
 
 /// Versions that the stores of all nodes were given, and those that they have made durable.
@@ -47,9 +48,10 @@ impl Ledger {
     }
 }
 
-/// Checks the reply to a command at the moment it is sent.
+/// Checks the reply to a command at the moment it is sent. The replicas that it counts are those of
+/// one of `layouts`, which nodes have had.
 pub fn check(
-    layout: &Layout,
+    layouts: &[Arc<Layout>],
     operation: &ClientOperation,
     reply: &Reply,
     ledger: &Ledger,
@@ -67,14 +69,16 @@ pub fn check(
         return wrong("the number of replicas contradicts the outcome");
     }
     let Reply::Written { version, superseded, .. } = reply else { return Ok(()) };
-    let replicas = layout.replicas(&operation.key, from);
+    let replicas = |layout: &Arc<Layout>| layout.replicas(&operation.key, from).to_vec();
     let holders = ledger.holders(*version);
-    let held = replicas.iter().filter(|replica| holders.contains(**replica)).count();
+    let held_by =
+        |replicas: Vec<NodeIndex>| replicas.iter().filter(|replica| holders.contains(**replica)).count();
+    let held = layouts.iter().map(replicas).map(held_by).max().unwrap_or(0);
     if held < usize::from(acks.got) {
         return wrong(&format!("only {held} replicas hold it durably"));
     }
-    let has_greater = |replica: &NodeIndex| ledger.has_greater(*replica, &operation.key, *version);
-    if *superseded && !replicas.iter().any(has_greater) {
+    let has_greater = |replica: NodeIndex| ledger.has_greater(replica, &operation.key, *version);
+    if *superseded && !layouts.iter().flat_map(replicas).any(has_greater) {
         return wrong("no replica was given a greater version");
     }
     Ok(())
@@ -106,8 +110,8 @@ mod tests {
     use super::super::testing::{key, missing, version, write};
     use super::*;
 
-    fn layout() -> Layout {
-        Layout::new((0..5).map(|node| format!("node-{node}")).collect(), 16).unwrap()
+    fn layout() -> Arc<Layout> {
+        Arc::new(Layout::new((0..5).map(|node| format!("node-{node}")).collect(), 16).unwrap())
     }
 
     /// Checks the reply to a write of version 2 to three replicas. `durable` of them hold it
@@ -120,7 +124,7 @@ mod tests {
         ledger.give(replicas[0], &key(), version(given));
         let acks = Acks { got, from: 3 };
         let reply = Reply::Written { version: version(2), superseded, acks };
-        check(&layout, &write(2, (2, 3), 0..1), &reply, &ledger).is_ok()
+        check(&[Arc::clone(&layout)], &write(2, (2, 3), 0..1), &reply, &ledger).is_ok()
     }
 
     #[test]
@@ -139,7 +143,7 @@ mod tests {
         let replicas = layout.replicas(&key(), 4);
         [replicas[0], replicas[3]].iter().for_each(|node| ledger.note_durable(*node, version(2)));
         let reply = Reply::Written { version: version(2), superseded: false, acks: Acks { got: 2, from: 3 } };
-        assert!(check(&layout, &write(2, (2, 3), 0..1), &reply, &ledger).is_err());
+        assert!(check(&[Arc::clone(&layout)], &write(2, (2, 3), 0..1), &reply, &ledger).is_err());
     }
 
     #[test]
@@ -154,13 +158,13 @@ mod tests {
         let failed = |got, shortfall| {
             let acks = Acks { got, from: 3 };
             let reply = Reply::Failed(CommandFailure::NotEnoughReplicas { acks, ack: 2, shortfall });
-            check(&layout(), &write(2, (2, 3), 0..1), &reply, &Ledger::default()).is_ok()
+            check(&[layout()], &write(2, (2, 3), 0..1), &reply, &Ledger::default()).is_ok()
         };
         assert!(failed(1, Shortfall::MaybeStored) && !failed(2, Shortfall::MaybeStored));
         assert!(failed(2, Shortfall::NotSpread));
         let read = |got, from| {
             let reply = Reply::Missing { acks: Acks { got, from } };
-            check(&layout(), &missing((2, 3), 0..1), &reply, &Ledger::default()).is_ok()
+            check(&[layout()], &missing((2, 3), 0..1), &reply, &Ledger::default()).is_ok()
         };
         assert!(read(2, 3) && read(3, 3) && !read(1, 3) && !read(2, 5));
     }

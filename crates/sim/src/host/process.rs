@@ -5,9 +5,9 @@ use crate::network::ConnectionId;
 use crate::{Nanos, Plant, Scenario};
 use cluster::{
     AgreementEffect, ClusterView, Command, Coordinator, CoordinatorLimits, Effect, HintLedger, HybridClock,
-    Incarnation, Key, Layout, LayoutEpoch, LayoutRecord, LinkEvent, LinkId, Member, Message, Node, NodeIndex,
-    NodeLimits, Origin, ProposalOutcome, ProposeError, RequestId, Requester, ScanId, StoreId, StoreRequest,
-    StoreResponse, VoterState,
+    Incarnation, Key, Layout, LayoutCommand, LayoutCommandId, LayoutEpoch, LayoutRecord, LinkEvent, LinkId,
+    Member, Message, Node, NodeIndex, NodeLimits, Origin, ProposalOutcome, ProposeError, RequestId,
+    Requester, ScanId, StoreId, StoreRequest, StoreResponse, VoterState,
 };
 use env::Env;
 use std::collections::BTreeMap;
@@ -50,6 +50,8 @@ pub(crate) enum ProcessInput {
     Repair,
     /// An operator requests a change of the layout, for at most this long. For the node.
     ProposeLayout(Box<LayoutRecord>, Duration),
+    /// An operator gives a command on the layout, for at most this long. For the node.
+    CommandLayout(LayoutCommand, Duration),
     /// The state of the voter with this number is durable, or could not be stored. For the node.
     VoterPersisted(u64, bool),
 }
@@ -281,6 +283,10 @@ impl HostProcess {
             ProcessInput::ProposeLayout(record, within) => {
                 self.proposed = node.propose_layout(now, *record, within);
             }
+            ProcessInput::CommandLayout(command, within) => {
+                // A node refuses a command while too many wait. The operator gives another one.
+                let _ = node.begin_layout_command(now, LayoutCommandId(0), command, within);
+            }
             ProcessInput::VoterPersisted(revision, is_durable) => {
                 node.handle_voter_persisted(now, revision, is_durable);
             }
@@ -319,6 +325,7 @@ impl HostProcess {
             ProcessInput::Drain
             | ProcessInput::Repair
             | ProcessInput::ProposeLayout(..)
+            | ProcessInput::CommandLayout(..)
             | ProcessInput::VoterPersisted(..) => unreachable!("an input for the node"),
         }
         std::iter::from_fn(|| coordinator.poll_effect()).collect()

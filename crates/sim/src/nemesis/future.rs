@@ -49,8 +49,9 @@ impl World {
         let from = self.scenario.default_from;
         let wanted = &nodes[..nodes.len().min(usize::from(from))];
         let keys = (0..10_000).map(|i| Key::new(format!("future-{}-{i}", id.0).into()).expect("a short key"));
+        let layout = self.layout();
         let is_theirs = |key: &Key| {
-            let replicas = self.layout().replicas(key, from);
+            let replicas = layout.replicas(key, from);
             wanted.iter().all(|node| replicas.contains(node))
         };
         let mut theirs = keys.filter(is_theirs);

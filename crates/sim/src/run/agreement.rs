@@ -15,6 +15,9 @@ use std::time::Duration;
 const POLL_EVERY: Duration = Duration::from_millis(20);
 /// Time between two directories that are emptied.
 const EMPTIED_EVERY: Duration = Duration::from_secs(2);
+/// Time in which a plan ends once there is no fault, and interval at which it is looked at.
+const PLAN_ENDS_WITHIN: Duration = Duration::from_secs(60);
+const PLAN_POLL_EVERY: Duration = Duration::from_millis(200);
 /// Time in which a cluster of settled nodes that are linked names their ids.
 const NAMED_WITHIN: Duration = Duration::from_secs(10);
 
@@ -65,6 +68,31 @@ impl World {
         self.wait_until_layouts_converged()
     }
 
+    /// The running plan goes on, and ends.
+    pub(crate) fn wait_until_plans_end(&mut self) -> Result<(), InvariantViolation> {
+        if !self.can_decide() && self.may_lack_voters() {
+            return Ok(());
+        }
+        let end = self.now + PLAN_ENDS_WITHIN;
+        while let Some(record) = self.newest_record().filter(|record| record.plan.is_some()) {
+            if self.now >= end {
+                let detail = format!("a plan does not end within {PLAN_ENDS_WITHIN:?}: {:?}", record.plan);
+                return Err(InvariantViolation::new("plans_end", detail));
+            }
+            if record.plan.as_ref().is_some_and(|plan| plan.is_paused) {
+                let node = self.draw_proposer();
+                self.resume_plan(node);
+            }
+            self.run_for(PLAN_POLL_EVERY)?;
+        }
+        self.wait_until_layouts_converged()
+    }
+
+    fn newest_record(&mut self) -> Option<Arc<LayoutRecord>> {
+        let adopted = self.adopted_layouts().into_iter().filter_map(|(_, record)| record);
+        adopted.max_by_key(|record| record.epoch)
+    }
+
     fn wait_until_layouts_converged(&mut self) -> Result<(), InvariantViolation> {
         let end = self.now + CONVERGED_WITHIN;
         while let Err(violation) = layout_convergence::check(&self.adopted_layouts()) {
@@ -83,8 +111,7 @@ impl World {
     /// Whether enough voters of the newest record have the ids that it names, and may vote by their
     /// histories.
     fn can_decide(&mut self) -> bool {
-        let adopted = self.adopted_layouts().into_iter().filter_map(|(_, record)| record);
-        let Some(record) = adopted.max_by_key(|record| record.epoch) else { return false };
+        let Some(record) = self.newest_record() else { return false };
         let may_vote = |slot: &&NodeIndex| {
             let voter = self.judge.agreement.voter(**slot);
             voter.is_some_and(|voter| {

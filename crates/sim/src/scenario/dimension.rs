@@ -66,11 +66,13 @@ pub enum Dimension {
     /// One node starts late, and some of the others lose their directories before: the cluster has
     /// not named its ids yet.
     EmptiedAtFirst,
+    /// Operators have data move between the members.
+    PlannedChanges,
 }
 
 impl Dimension {
     /// All dimensions.
-    pub const ALL: [Self; 12] = [
+    pub const ALL: [Self; 13] = [
         Self::MixedQuorums,
         Self::SmallerWrites,
         Self::MixedDefaults,
@@ -83,11 +85,12 @@ impl Dimension {
         Self::LayoutChanges,
         Self::OldRelease,
         Self::EmptiedAtFirst,
+        Self::PlannedChanges,
     ];
 
     /// Dimensions that are drawn, each with the fraction of runs that have it. The others are
     /// reached only with [`Scenario::with_dimension`].
-    const DRAWN: [(Self, f64); 11] = [
+    const DRAWN: [(Self, f64); 12] = [
         (Self::MixedQuorums, 0.25),
         (Self::MixedDefaults, 0.25),
         (Self::ShuffledResume, 0.5),
@@ -99,6 +102,7 @@ impl Dimension {
         (Self::LayoutChanges, 0.5),
         (Self::OldRelease, 0.08),
         (Self::EmptiedAtFirst, 0.08),
+        (Self::PlannedChanges, 0.5),
     ];
 
     /// Name on the command line.
@@ -116,6 +120,7 @@ impl Dimension {
             Self::LayoutChanges => "layout-changes",
             Self::OldRelease => "old-release",
             Self::EmptiedAtFirst => "emptied-at-first",
+            Self::PlannedChanges => "planned-changes",
         }
     }
 
@@ -153,6 +158,8 @@ pub struct Dimensions {
     default_froms: Vec<u8>,
     narrow_links: Option<NarrowLinks>,
     layout_changes: Option<LayoutChanges>,
+    /// Number of commands on plans.
+    plan_commands: u64,
     /// The node of an older release.
     old_node: Option<u8>,
     /// The node that starts after others were emptied.
@@ -178,6 +185,11 @@ impl Dimensions {
     /// Changes of the layout that operators propose.
     pub const fn layout_changes(&self) -> Option<LayoutChanges> {
         self.layout_changes
+    }
+
+    /// Number of commands that operators give to begin, pause and cancel plans.
+    pub const fn plan_commands(&self) -> u64 {
+        self.plan_commands
     }
 
     /// Lets operators ask several nodes at the same time, and often.
@@ -264,6 +276,9 @@ impl Scenario {
                     together_max: 1 + rng.below(4),
                 });
             }
+            Dimension::PlannedChanges => {
+                self.dimensions.plan_commands = [4, 12, 40][rng.below(3) as usize];
+            }
             Dimension::OldRelease => {
                 self.dimensions.old_node = Some(rng.below(u64::from(self.nodes)) as u8);
             }
@@ -297,7 +312,7 @@ impl Scenario {
                     && !self.has_change()
                     && !self.loses_data()
             }
-            Dimension::NarrowLinks => self.nodes > 1,
+            Dimension::NarrowLinks | Dimension::PlannedChanges => self.nodes > 1,
             Dimension::OldRelease => {
                 let is_alike = self.dimensions.has(Dimension::EmptiedAtFirst);
                 self.nodes > 1 && !is_alike && !self.has_short_grace() && !self.has_change()

@@ -6,6 +6,7 @@
 //! and operators that change the layout in `layouts`.
 
 mod layouts;
+mod plans;
 mod ranges;
 
 use crate::history::{ClientOperation, ClientOutcome, CommandKind};

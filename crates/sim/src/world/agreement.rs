@@ -11,8 +11,8 @@ use crate::host::process::{HostProcess, ProcessInput};
 use crate::network::Endpoint;
 use crate::scenario::FaultKind;
 use cluster::{
-    AgreementEffect, ChainNode, Layout, LayoutRecord, Message, NodeIndex, NodeResponse, PeerAnswer,
-    Requester, VoterState,
+    AgreementEffect, ChainNode, Layout, LayoutCommand, LayoutRecord, Message, NodeIndex, NodeResponse,
+    PeerAnswer, Requester, VoterState,
 };
 use std::sync::Arc;
 use std::time::Duration;
@@ -47,7 +47,7 @@ impl World {
                         process.proposal_end = Some(outcome);
                     }
                 }
-                // No scenario begins a command of an operator.
+                // Operators look at the record instead.
                 AgreementEffect::CommandEnded { .. } => {}
                 AgreementEffect::Conflict(conflict) => {
                     let has_cause = self.may_have_conflicts();
@@ -59,8 +59,9 @@ impl World {
 
     /// Has the state machines of a process follow an adopted record, the coordinators first.
     fn follow(&mut self, endpoint: Endpoint, record: &LayoutRecord) {
-        let Some(process) = self.process(endpoint) else { return };
         let layout = Arc::new(Layout::of_record(record));
+        self.judge.note_layout(&layout);
+        let Some(process) = self.process(endpoint) else { return };
         process.statement = LayoutStatement::of(record);
         process.named = NamedMember::all_of(record).into();
         process.versions = ProtocolVersions::with_record(record);
@@ -144,6 +145,16 @@ impl World {
     /// Requests a change of the layout from a node.
     pub(crate) fn propose(&mut self, endpoint: Endpoint, record: LayoutRecord, within: Duration) {
         self.step(endpoint, ProcessInput::ProposeLayout(Box::new(record), within));
+    }
+
+    /// Gives a node a command on the layout.
+    pub(crate) fn give_layout_command(
+        &mut self,
+        endpoint: Endpoint,
+        command: LayoutCommand,
+        within: Duration,
+    ) {
+        self.step(endpoint, ProcessInput::CommandLayout(command, within));
     }
 
     /// Ends the process of an older release on this node, if there is one. The next process is of

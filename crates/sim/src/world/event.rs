@@ -81,6 +81,8 @@ pub(crate) enum WorldEvent {
     VoterPersisted(Endpoint, u64, bool),
     /// Operators propose changes of the layout.
     ChangeLayout,
+    /// An operator gives a command on a plan.
+    CommandLayout,
 }
 
 impl WorldEvent {
@@ -118,6 +120,7 @@ impl WorldEvent {
             Self::PersistVoter(..) => 28,
             Self::VoterPersisted(..) => 29,
             Self::ChangeLayout => 30,
+            Self::CommandLayout => 31,
         }
     }
 
@@ -157,6 +160,7 @@ impl WorldEvent {
             | Self::Fault
             | Self::FaultEnd(_)
             | Self::ChangeLayout
+            | Self::CommandLayout
             | Self::DiskSpaceDue(..) => None,
         }
     }

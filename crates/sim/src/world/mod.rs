@@ -123,8 +123,11 @@ impl World {
         (0..self.scenario.nodes).map(NodeIndex)
     }
 
-    pub(crate) fn layout(&self) -> &Layout {
-        &self.layout
+    /// The layout of the newest record that a node has adopted.
+    pub(crate) fn layout(&self) -> Arc<Layout> {
+        let adopted = self.nodes().filter_map(|node| self.hosts[node.as_usize()].process.as_ref());
+        let layouts = adopted.map(|process| &process.member.layout);
+        Arc::clone(layouts.max_by_key(|layout| layout.epoch()).unwrap_or(&self.layout))
     }
 
     pub(crate) fn host(&mut self, node: NodeIndex) -> &mut Host {
@@ -205,6 +208,7 @@ impl World {
                 self.voter_persisted(endpoint, revision, is_durable);
             }
             WorldEvent::ChangeLayout => self.change_layout(),
+            WorldEvent::CommandLayout => self.command_layout(),
         }
     }
 

@@ -108,6 +108,7 @@ const fn source(event: &WorldEvent) -> EventSource {
         | WorldEvent::Fault
         | WorldEvent::FaultEnd(_)
         | WorldEvent::ChangeLayout
+        | WorldEvent::CommandLayout
         | WorldEvent::DiskSpaceDue(..) => EventSource::World,
     }
 }
