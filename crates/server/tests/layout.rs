@@ -671,6 +671,7 @@ impl OldPeer {
             layout: LayoutStatement::of(&cluster.record(0)),
             members: NodeSet::first(3),
             named: Arc::from([]),
+            removed: Arc::from([]),
             secret: Secret::new(""),
             versions: ProtocolVersions { min: 1, max: 3 },
         };

@@ -139,8 +139,12 @@ fn named_url<'a>(record: &'a LayoutRecord, identity: &Identity) -> Option<&'a st
 /// moved since.
 ///
 /// # Errors
-/// [`StoreError::ForeignLayout`].
+/// [`StoreError::ForeignLayout`], or [`StoreError::RemovedNode`] if the record refuses the node for
+/// ever.
 pub(crate) fn check_member(dir: &Path, record: &LayoutRecord, identity: &Identity) -> Result<(), StoreError> {
+    if record.has_removed(identity.tag) {
+        return Err(StoreError::RemovedNode { path: dir.to_owned(), epoch: record.epoch });
+    }
     let Membership { nodes, own, .. } = &identity.membership;
     let is_member = record.members.iter().any(|member| {
         member.node_id == Some(identity.tag) || own.as_ref().is_some_and(|own| member.url == *own)

@@ -380,6 +380,7 @@ impl Settings {
             value_bytes_max,
             drain_delay: self.drain_delay.map_or(Duration::ZERO, |span| span.0),
             metrics: self.metrics != Some(Switch::Off),
+            feature_level_max: cluster::FEATURE_LEVEL_MAX_DEFAULT,
             snapshot_age: self.snapshot_age.map_or(store::SNAPSHOT_AGE_DEFAULT, |span| span.0),
             limits,
             warnings,

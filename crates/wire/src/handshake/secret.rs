@@ -21,6 +21,8 @@ pub(super) enum ProofSender<'a> {
         statement: &'a [u8],
     },
     Accept,
+    /// The acceptor, in a refusal for ever.
+    Removal,
 }
 
 impl Secret {
@@ -60,6 +62,7 @@ impl Secret {
         let (label, statement): (&[u8], &[u8]) = match sender {
             ProofSender::Dial { statement } => (b"veche dial", statement),
             ProofSender::Accept => (b"veche accept", &[]),
+            ProofSender::Removal => (b"veche removed", &[]),
         };
         let mac = Hmac::<Sha256>::new_from_slice(&self.0).expect("an HMAC takes keys of any length");
         mac.chain_update(label).chain_update(dial).chain_update(accept).chain_update(statement)
