@@ -172,6 +172,17 @@ pub enum StoreError {
         /// Path of the missing file.
         path: PathBuf,
     },
+    /// The file with the request of a node that joins is corrupt, or of a later release.
+    #[error(
+        "{} cannot be read: {detail}; remove the directory, which holds no data, and start the node with --join again",
+        path.display()
+    )]
+    JoiningCorrupt {
+        /// The file.
+        path: PathBuf,
+        /// Description of the defect.
+        detail: String,
+    },
     /// The layout record is corrupt, or of a later release.
     #[error(
         "{} cannot be read: {detail}; copy the file from another node of the cluster, where it is the same, or restore it \

@@ -163,6 +163,13 @@ pub(crate) fn check_member(dir: &Path, record: &LayoutRecord, identity: &Identit
     })
 }
 
+/// The identity of the node with this id, which `record` names, before it has data.
+pub(crate) fn identity_of(record: &LayoutRecord, tag: NodeTag) -> Identity {
+    let membership = Membership { own: None, ..Membership::of(Vec::new()) };
+    let unnamed = Identity::without_log_mark(tag, membership);
+    Identity::without_log_mark(tag, membership_of(record, &unnamed))
+}
+
 /// The cluster of `record`, seen by the node with this identity.
 pub(crate) fn membership_of(record: &LayoutRecord, identity: &Identity) -> Membership {
     let urls = record.members.iter().map(|member| member.url.clone()).filter(|url| !url.is_empty());

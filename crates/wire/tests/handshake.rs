@@ -637,7 +637,7 @@ fn a_message_over_the_limit_is_refused_at_its_header() {
 
 proptest! {
     #[test]
-    fn arbitrary_bytes_open_no_link(mut bytes: Vec<u8>, kind in 1u8..6) {
+    fn arbitrary_bytes_open_no_link(mut bytes: Vec<u8>, kind in 1u8..9) {
         for with_header in [false, true] {
             if with_header {
                 let len = (bytes.len() as u16).to_le_bytes();

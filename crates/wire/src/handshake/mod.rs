@@ -44,6 +44,8 @@
 //! it sends its own. Between the dialer's proof and `Welcome`, the acceptor's
 //! [`Node`](cluster::Node) decides whether to admit the link.
 //!
+//! A node that asks to be a member has a handshake of its own: `join`.
+//!
 //! An empty secret means that there is none: it protects nothing.
 //!
 //! **Caveats.** Any process that dials receives a proof over a hello of its own choice, and can
@@ -58,6 +60,7 @@ mod early;
 mod error;
 mod framing;
 mod hello;
+mod join;
 mod layout;
 pub mod refusal;
 mod removal;
@@ -68,6 +71,7 @@ pub use dialer::{DialStep, Dialer};
 pub use digest::ClusterDigest;
 pub use error::{HandshakeError, ProtocolVersions};
 pub use framing::HANDSHAKE_BYTES_MAX;
+pub use join::{JoinAcceptStep, JoinAcceptor, JoinDialer, JoinStep};
 pub use layout::{LayoutStatement, NamedMember};
 pub use removal::RemovalProof;
 pub use secret::Secret;

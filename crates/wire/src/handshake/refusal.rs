@@ -20,6 +20,10 @@ pub const NOT_YET: &str = "the layout record of the dialer is not known here yet
 pub const REMOVED: &str =
     "the dialer was removed from the cluster, replaced or declared dead, and is refused for ever; proof ";
 
+/// Begin of the reason for which a member refuses a joining node for the moment. The node asks
+/// again.
+pub const JOIN_LATER: &str = "not now: ";
+
 #[cfg(test)]
 mod tests {
     use super::*;
