@@ -67,12 +67,13 @@ pub use epoch_chain::{
 pub use hint_ledger::{HintCount, HintLedger, hint_bytes};
 pub use key_range::{Cut, KeyRange};
 pub use layout::{
-    ClusterId, ClusterOrigin, CommandRefusal, FEATURE_LEVEL, FEATURE_LEVEL_NAMED, FEATURE_LEVEL_PLANS,
-    FORMER_IDS_MAX, JoiningNode, LAYOUT_RECORD_BYTES_MAX, Layout, LayoutDecodeError, LayoutEpoch,
-    LayoutError, LayoutMember, LayoutRecord, LayoutRecordError, MemberPreview, MemberState, NODES_MAX,
-    NodeIndex, NodeSet, PairMove, PairSwap, PartitionId, PlacementChange, PlacementFault, PlacementNote,
-    PlacementPlan, PlacementPreview, PlacementRefusal, PlacementSwap, PlanStatements, RateLimit, RecordHash,
-    RunningPlan, SWAPS_MAX, SwapAttempt, SwapPhase, SwapSet, URL_BYTES_MAX, VOTERS_MAX, ZONE_BYTES_MAX,
+    ClusterId, ClusterOrigin, CommandRefusal, FEATURE_LEVEL, FEATURE_LEVEL_MAX_DEFAULT, FEATURE_LEVEL_NAMED,
+    FEATURE_LEVEL_PLANS, FORMER_IDS_MAX, JoiningNode, LAYOUT_RECORD_BYTES_MAX, Layout, LayoutDecodeError,
+    LayoutEpoch, LayoutError, LayoutMember, LayoutRecord, LayoutRecordError, MemberPreview, MemberState,
+    NODES_MAX, NodeIndex, NodeSet, PairMove, PairSwap, PartitionId, PlacementChange, PlacementFault,
+    PlacementNote, PlacementPlan, PlacementPreview, PlacementRefusal, PlacementSwap, PlanStatements,
+    RateLimit, RecordHash, RunningPlan, SWAPS_MAX, SwapAttempt, SwapPhase, SwapSet, URL_BYTES_MAX,
+    VOTERS_MAX, ZONE_BYTES_MAX,
 };
 pub use link::{DialFailure, LinkAction, LinkEvent, PeerHello};
 pub use member::Member;

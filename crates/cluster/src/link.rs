@@ -4,7 +4,7 @@
 //! machines decide when to dial, with which back-off, when to close a link, and which links to
 //! admit.
 
-use crate::{Incarnation, LinkId, NodeIndex, Requester, SyncState};
+use crate::{Incarnation, LayoutEpoch, LinkId, NodeIndex, Requester, SyncState};
 use stdx::{Hlc, NodeTag};
 
 /// The hello message of a peer that has proved knowledge of the cluster's secret, and whose node
@@ -72,6 +72,12 @@ pub enum DialFailure {
     /// As [`DialFailure::NotAdmitted`], and the other process goes on answering: one of the two
     /// runs on a copy of the data directory.
     Copy,
+    /// The peer refuses this node for ever, as its layout record of this epoch says: the node was
+    /// removed or replaced, or is declared dead.
+    Removed {
+        /// Epoch of the peer's record.
+        epoch: LayoutEpoch,
+    },
 }
 
 /// An action on links.

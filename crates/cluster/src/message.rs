@@ -255,6 +255,9 @@ pub struct HeartbeatPayload {
     /// Whether the sender's directory has forgotten votes by its own id, so that it votes no more.
     /// `false` over a link whose protocol lacks it.
     pub votes_forgotten: bool,
+    /// Greatest feature level of the layout records that the sender carries out. 0 from a sender
+    /// that takes no part in the agreement on them, or over a link whose protocol lacks it.
+    pub feature_level_max: u32,
     /// The sender's statements about the plan of that record. None without a record, or over a link
     /// whose protocol lacks them.
     pub plan: PlanStatements,

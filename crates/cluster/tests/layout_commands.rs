@@ -31,7 +31,13 @@ fn cluster(nodes: usize) -> LayoutRecord {
 }
 
 fn joining(node: usize) -> JoiningNode {
-    JoiningNode { id: NodeTag(1_000 + node as u64), url: url(node), zone: "z".to_owned(), weight: 2 }
+    JoiningNode {
+        id: NodeTag(1_000 + node as u64),
+        url: url(node),
+        zone: "z".to_owned(),
+        weight: 2,
+        feature_level_max: FEATURE_LEVEL_PLANS,
+    }
 }
 
 fn set(slots: &[u8]) -> NodeSet {
@@ -88,9 +94,14 @@ fn a_node_that_cannot_join_is_told_why() {
     let record = cluster(3);
     let refused = |node: JoiningNode| record.with_joined(node).expect_err("a refusal");
     assert_eq!(refused(JoiningNode { url: String::new(), ..joining(3) }), CommandRefusal::NodeBounds);
+    let long = JoiningNode { url: "u".repeat(cluster::URL_BYTES_MAX + 1), ..joining(3) };
+    assert_eq!(refused(long), CommandRefusal::NodeBounds);
     assert_eq!(refused(JoiningNode { weight: 0, ..joining(3) }), CommandRefusal::NodeBounds);
     assert_eq!(refused(JoiningNode { id: NodeTag(0), ..joining(3) }), CommandRefusal::NodeBounds);
     assert_eq!(refused(JoiningNode { zone: "z".repeat(65), ..joining(3) }), CommandRefusal::NodeBounds);
+    let (level, max) = (FEATURE_LEVEL_PLANS, FEATURE_LEVEL_NAMED);
+    let earlier = JoiningNode { feature_level_max: max, ..joining(3) };
+    assert_eq!(refused(earlier), CommandRefusal::NodeLevel { url: url(3), level, max });
     let is_member = |url: String| CommandRefusal::IsMember { url };
     assert_eq!(refused(JoiningNode { url: url(1), ..joining(3) }), is_member(url(1)));
     assert_eq!(refused(JoiningNode { id: NodeTag(101), ..joining(3) }), is_member(url(3)));
@@ -103,11 +114,18 @@ fn a_node_that_cannot_join_is_told_why() {
 #[test]
 fn no_command_is_possible_before_records_have_plans() {
     let record = LayoutRecord { feature_level: FEATURE_LEVEL_NAMED, ..cluster(4) };
-    let refused = CommandRefusal::NoPlans { level: FEATURE_LEVEL_NAMED };
-    assert_eq!(record.with_joined(joining(4)), Err(refused.clone()));
-    assert_eq!(record.with_dead(set(&[1])), Err(refused.clone()));
-    assert_eq!(record.with_plan(&planned(&record, &[])), Err(refused.clone()));
-    assert_eq!(record.with_plan_cancelled(), Err(refused));
+    let refused = Err(CommandRefusal::NoPlans { level: FEATURE_LEVEL_NAMED });
+    for child in [
+        record.with_joined(joining(4)),
+        record.with_dead(set(&[1])),
+        record.with_plan(&planned(&record, &[])),
+        record.with_plan_paused(),
+        record.with_plan_resumed(),
+        record.with_plan_limited(None),
+        record.with_plan_cancelled(),
+    ] {
+        assert_eq!(child, refused);
+    }
 }
 
 #[test]
@@ -147,9 +165,44 @@ fn a_change_of_a_node_that_has_not_joined_or_of_other_members_is_refused() {
     let mut replaced = joined.clone();
     replaced.members[1].node_id = Some(NodeTag(5));
     assert_eq!(replaced.with_plan(&plan), Err(CommandRefusal::PlanOutdated));
+    let mut moved = joined.clone();
+    moved.members[1].url = url(9);
+    assert_eq!(moved.with_plan(&plan), Err(CommandRefusal::PlanOutdated));
     let died = joined.with_dead(set(&[1])).expect("a death");
     assert_eq!(died.with_plan(&plan), Err(CommandRefusal::PlanOutdated));
     assert!(joined.with_plan(&plan).is_ok());
+}
+
+/// A plan is data from another thread, or of an earlier record. It never makes a broken record.
+#[test]
+fn a_plan_that_contradicts_itself_is_refused() {
+    let record = cluster(4);
+    let plan = planned(&record, &[PlacementChange::Remove { url: url(1) }]);
+    let mut both = plan.clone();
+    both.members.push(record.members[1].clone());
+    both.lists = plan.lists.chunks_exact(3).flat_map(|list| [list, &[NodeIndex(1)]].concat()).collect();
+    let mut neither = plan.clone();
+    neither.removed = NodeSet::EMPTY;
+    let mut short = plan.clone();
+    short.lists.truncate(short.lists.len() - plan.members.len());
+    for broken in [both, neither, short] {
+        assert_eq!(record.with_plan(&broken), Err(CommandRefusal::PlanOutdated));
+    }
+    assert!(record.with_plan(&plan).is_ok());
+}
+
+/// Its death is known: no operation is planned anew because of it.
+#[test]
+fn a_member_that_is_dead_already_does_not_die_again_with_the_change_that_removes_it() {
+    let record = cluster(4).with_dead(set(&[1])).expect("a death");
+    let begun =
+        record.with_plan(&planned(&record, &[PlacementChange::Remove { url: url(1) }])).expect("a change");
+    assert_eq!(begun.member(NodeIndex(1)).map(|member| member.state), Some(MemberState::Dead));
+    assert_eq!(begun.changed, record.changed);
+    let joined = record.with_joined(joining(4)).expect("a new node");
+    let change = PlacementChange::Replace { old: url(1), new: url(4), is_dead: true };
+    let begun = joined.with_plan(&planned(&joined, &[change])).expect("a change");
+    assert_eq!(begun.changed, joined.changed);
 }
 
 #[test]

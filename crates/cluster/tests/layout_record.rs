@@ -4,9 +4,9 @@
 #![allow(clippy::disallowed_methods, reason = "the files are what is tested")]
 
 use cluster::{
-    ClusterOrigin, Layout, LayoutDecodeError, LayoutEpoch, LayoutMember, LayoutRecord, LayoutRecordError,
-    MemberState, NODES_MAX, NodeIndex, NodeSet, PartitionId, RecordHash, URL_BYTES_MAX, VOTERS_MAX,
-    ZONE_BYTES_MAX,
+    ClusterOrigin, FEATURE_LEVEL, Layout, LayoutDecodeError, LayoutEpoch, LayoutMember, LayoutRecord,
+    LayoutRecordError, MemberState, NODES_MAX, NodeIndex, NodeSet, PartitionId, RecordHash, URL_BYTES_MAX,
+    VOTERS_MAX, ZONE_BYTES_MAX,
 };
 use proptest::prelude::*;
 use std::path::PathBuf;
@@ -230,7 +230,8 @@ fn a_record_of_a_later_release_is_refused_with_the_reason() {
     let of = |change: fn(&mut Vec<u8>)| LayoutRecord::decode(&resealed(&sample(), change));
     assert_eq!(of(|_| ()), Ok(sample()));
     assert_eq!(of(|bytes| bytes[8] = 3), Err(LayoutDecodeError::Format { format: 3 }));
-    let level = Err(LayoutDecodeError::Record(LayoutRecordError::FeatureLevel { level: 9 }));
+    let level =
+        Err(LayoutDecodeError::Record(LayoutRecordError::FeatureLevel { level: 9, max: FEATURE_LEVEL }));
     assert_eq!(of(|bytes| bytes[68] = 9), level);
     let plan = of(|bytes| {
         let len = bytes.len();
@@ -254,7 +255,7 @@ fn each_constraint_of_a_record_is_checked() {
     let partition = PartitionId(2);
     let slot = NodeIndex(1);
     let cases: [(Change, LayoutRecordError); 24] = [
-        (|it| it.feature_level = 4, LayoutRecordError::FeatureLevel { level: 4 }),
+        (|it| it.feature_level = 4, LayoutRecordError::FeatureLevel { level: 4, max: FEATURE_LEVEL }),
         (|it| it.members.clear(), LayoutRecordError::MemberCount { members: 0 }),
         (|it| it.epoch = LayoutEpoch(0), LayoutRecordError::EpochWithoutParent),
         (|it| it.epoch = LayoutEpoch(1), LayoutRecordError::EpochWithoutParent),

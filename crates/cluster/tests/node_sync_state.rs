@@ -448,6 +448,7 @@ fn admit_undecided_copy(world: &mut World) {
         default_from: None,
         layout: None,
         votes_forgotten: false,
+        feature_level_max: 0,
         plan: PlanStatements::default(),
     };
     let id = MessageId { incarnation: Incarnation(0xc0b1), requester: Requester::Node, number: 1 };

@@ -13,6 +13,7 @@
 use cluster::{Layout, LayoutRecord, NodeIndex};
 use parking_lot::Mutex;
 use std::sync::Arc;
+use stdx::NodeTag;
 use wire::handshake::{LayoutStatement, NamedMember, ProtocolVersions};
 
 /// A layout record, with the parts that are derived from it once.
@@ -26,6 +27,8 @@ pub(crate) struct AdoptedLayout {
     pub(crate) versions: ProtocolVersions,
     /// The members whose node ids the record names.
     pub(crate) named: Arc<[NamedMember]>,
+    /// The ids of the nodes that the record refuses for ever.
+    pub(crate) removed: Arc<[NodeTag]>,
 }
 
 /// The newest adopted layout record of the process.
@@ -69,8 +72,9 @@ impl AdoptedLayout {
         let stated = own.stated.as_deref().filter(|_| record.members.len() > 1);
         let statement = LayoutStatement::of(&record).reached_at(stated.unwrap_or(recorded));
         let named = NamedMember::all_of(&record).into();
+        let removed = record.removed_ids().collect();
         let versions = ProtocolVersions::with_record(&record);
-        Arc::new(Self { layout: Arc::new(layout), record, statement, versions, named })
+        Arc::new(Self { layout: Arc::new(layout), record, statement, versions, named, removed })
     }
 }
 

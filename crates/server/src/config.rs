@@ -60,6 +60,9 @@ pub struct Config {
     /// Longest time for which a range reads one snapshot. After it, the range continues with a new
     /// one.
     pub snapshot_age: Duration,
+    /// Greatest feature level of the layout records that this node carries out. The command has
+    /// [`cluster::FEATURE_LEVEL_MAX_DEFAULT`].
+    pub feature_level_max: u32,
     /// Limits on the resources of clients and peers.
     pub limits: Limits,
     /// Warnings about this configuration for the operator. They are logged at the start and shown

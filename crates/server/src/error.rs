@@ -33,10 +33,10 @@ pub enum ServerError {
         /// The name that this node has for itself.
         name: String,
     },
-    /// The node was removed from its cluster.
+    /// The node was removed from its cluster or replaced, or is declared dead.
     #[error(
-        "this node was removed from its cluster by the layout record of epoch {epoch}, and has stopped: the other nodes hold \
-         its data. Do not start it again on this data directory, which no node needs any more"
+        "this node is no member of its cluster any more, and has stopped: it was removed, replaced or declared dead, as the \
+         layout record of epoch {epoch} says. The other nodes refuse it for ever: do not start it again on this data directory"
     )]
     Removed {
         /// Epoch of the record.

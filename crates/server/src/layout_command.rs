@@ -76,7 +76,13 @@ pub(crate) async fn answer(
             LayoutCommand::DeclareDead(ids_of(&record, &members)?)
         }
     };
-    let answered = answer_of(carry_out(control, command).await?);
+    let outcome = carry_out(control, command).await.ok_or_else(|| {
+        Problem::unavailable(
+            RETRY_AFTER,
+            "The node has too many requests for its control thread. Nothing was done. Try again.",
+        )
+    })?;
+    let answered = answer_of(outcome);
     if answered.is_ok()
         && let Some(applied) = applied
     {
@@ -85,21 +91,17 @@ pub(crate) async fn answer(
     answered
 }
 
-/// Has the node carry out a command.
-async fn carry_out(
+/// Has the node carry out a command. `None`: its control thread has too many requests, and nothing
+/// was done.
+pub(crate) async fn carry_out(
     control: &mpsc::Sender<ControlMessage>,
     command: LayoutCommand,
-) -> Result<LayoutCommandOutcome, Problem> {
+) -> Option<LayoutCommandOutcome> {
     let (requester, outcome) = oneshot::channel();
     let requested = RequestedCommand { command, within: WITHIN, requester };
-    control.try_send(ControlMessage::LayoutCommand(Box::new(requested))).map_err(|_| {
-        Problem::unavailable(
-            RETRY_AFTER,
-            "The node has too many requests for its control thread. Nothing was done. Try again.",
-        )
-    })?;
+    control.try_send(ControlMessage::LayoutCommand(Box::new(requested))).ok()?;
     // The sender is dropped if the process ends.
-    Ok(outcome.await.unwrap_or(LayoutCommandOutcome::Unknown))
+    Some(outcome.await.unwrap_or(LayoutCommandOutcome::Unknown))
 }
 
 /// The response to a command that has ended.

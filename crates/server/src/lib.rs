@@ -36,6 +36,7 @@ mod error;
 mod gauges;
 mod inbox;
 mod io_thread;
+mod join;
 mod layout;
 mod layout_changes;
 mod layout_command;
@@ -72,4 +73,5 @@ mod warnings;
 
 pub use config::{Config, FileShares, Limits, TooFewFiles};
 pub use error::ServerError;
+pub use join::{JoinError, check_cluster, join};
 pub use server::{LifecycleObserver, Server, run};

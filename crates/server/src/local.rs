@@ -103,6 +103,7 @@ impl Local {
             layout: adopted.statement.clone(),
             members: adopted.layout.members(),
             named: Arc::clone(&adopted.named),
+            removed: Arc::clone(&adopted.removed),
             secret: self.secret.clone(),
             versions: adopted.versions,
         }

@@ -549,6 +549,7 @@ async fn open_for_peers(
             default_from: process.config.default_from,
             request_timeout: process.config.request_timeout,
             new_cluster: process.config.new_cluster,
+            feature_level_max: process.config.feature_level_max,
             ..NodeLimits::default()
         },
         threads: threads.iter().map(ThreadHandle::mailbox).collect(),

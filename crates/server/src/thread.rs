@@ -8,7 +8,7 @@ use crate::driver::MachineDriver;
 use crate::driver::coordinator_machine::CoordinatorMachine;
 use crate::driver::executing::Execution;
 use crate::gauges::ThreadGauges;
-use crate::links::accept::{self, Arrival};
+use crate::links::accept::{self, Accepted};
 use crate::local::Local;
 use crate::memory_holders::MemoryHolders;
 use crate::messages::ControlMessage;
@@ -146,10 +146,23 @@ impl Thread {
         self.submit(accept::run_handshake(socket, received, peer_links, local).await);
     }
 
-    /// Submits an authenticated peer to the control thread.
-    fn submit(&self, arrival: Option<Arrival>) {
-        let Some(arrival) = arrival else { return };
-        if self.process.control.try_send(ControlMessage::Arrived(Box::new(arrival))).is_err() {
+    /// Submits an authenticated peer to the control thread, and answers a node that asks to join.
+    fn submit(&self, accepted: Option<Accepted>) {
+        let arrival = match accepted {
+            Some(Accepted::Peer(arrival)) => arrival,
+            Some(Accepted::Joining(joining)) => {
+                let process = Arc::clone(&self.process);
+                tokio::task::spawn_local(async move {
+                    let Process { peer_links, local, control, .. } = &*process;
+                    if let Some(local) = local.get() {
+                        joining.answer(peer_links, local, control).await;
+                    }
+                });
+                return;
+            }
+            None => return,
+        };
+        if self.process.control.try_send(ControlMessage::Arrived(arrival)).is_err() {
             tracing::debug!("the control thread does not accept the link of a peer: it is dropped");
         }
     }

@@ -71,6 +71,7 @@ impl Cluster {
             slow_request: Duration::ZERO,
             value_bytes_max: 16 << 20,
             drain_delay: Duration::ZERO,
+            feature_level_max: cluster::FEATURE_LEVEL_MAX_DEFAULT,
             snapshot_age: Duration::from_secs(60),
             warnings: Vec::new(),
             metrics: true,

@@ -13,7 +13,7 @@ use common::{eventually, free_address};
 use env::{Env, Fault, FaultFs, FaultPlan, Fs, MemFs, OpenMode, OperationKind, OperationMatch, OsClock};
 use http::{bare, exchange};
 use serde_json::Value;
-use server::{Config, Limits, Server};
+use server::{Config, Limits, Server, ServerError};
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::path::Path;
@@ -488,18 +488,18 @@ fn a_copy_of_a_node_at_another_address_is_refused_while_the_node_runs() {
 }
 
 #[test]
-fn a_node_that_was_declared_dead_is_refused_and_told_what_to_do() {
+fn a_node_that_was_declared_dead_is_refused_and_ends() {
     let mut cluster = Cluster::start_named(3);
     cluster.stop_all();
     let record = cluster.plant(0, |record| record.members[2].state = MemberState::Dead);
     write(&cluster.disks[1], LAYOUT_FILE, &record.encode());
     (0..3).for_each(|node| cluster.start_node(node));
-    for node in 0..3 {
-        eventually("both sides say why", || cluster.warns(node, "is refused for ever"));
-    }
-    assert_eq!(cluster.layout(2)["epoch"], record.epoch.0 - 1, "nobody has told it");
+    eventually("it ends", || http::Connection::try_open(cluster.addresses[2]).is_err());
+    let ended = cluster.servers[2].take().expect("it was started").stop();
+    assert!(matches!(ended, Err(ServerError::Removed { .. })), "{ended:?}");
+    assert_eq!(cluster.record(2).epoch.0, record.epoch.0 - 1, "it has not adopted the record");
     assert_eq!(cluster.layout(0)["members"][2]["health"], "unreachable");
-    cluster.stop_all();
+    [0, 1].into_iter().for_each(|node| cluster.stop(node));
 }
 
 #[test]
@@ -671,6 +671,7 @@ impl OldPeer {
             layout: LayoutStatement::of(&cluster.record(0)),
             members: NodeSet::first(3),
             named: Arc::from([]),
+            removed: Arc::from([]),
             secret: Secret::new(""),
             versions: ProtocolVersions { min: 1, max: 3 },
         };

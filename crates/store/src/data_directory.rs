@@ -8,6 +8,7 @@ use crate::data_loss::MissingPart;
 use crate::directory::{self, SHARD};
 use crate::error::StoreError;
 use crate::identity::{Identity, Membership};
+use crate::joining;
 use crate::keyspace;
 use crate::layout_file::{self, LayoutFile};
 use crate::log_mark::{self, LogEndMark, LogMark};
@@ -132,6 +133,7 @@ impl DataDirectory {
         // the identity last.
         let has_shard = fs.exists(&shard).map_err(StoreError::io("look for", &shard))?;
         let (found, layout) = Identity::find(fs, dir, &membership, has_shard)?.unzip();
+        let new_tag = joining::kept_tag(fs, dir, found.as_ref())?.unwrap_or(new_tag);
         let mut votes = votes_file::read(fs, dir)?;
         let mut is_first_vote = false;
         let layout = match layout.flatten() {
@@ -323,6 +325,9 @@ impl DataDirectory {
                 tracing::warn!(%error, "it could not be noted how far the log is durable");
             }
             noted => noted?,
+        }
+        if identity.has_log_mark {
+            joining::forget(fs, &dir)?;
         }
         if let Some(alive) = &store.alive {
             if missed.is_none() {

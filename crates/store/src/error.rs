@@ -1,7 +1,7 @@
 //! Errors of opening, copying and restoring a data directory.
 
 use crate::identity_mismatch::IdentityMismatch;
-use cluster::ClusterId;
+use cluster::{ClusterId, LayoutEpoch};
 use std::io;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -172,6 +172,17 @@ pub enum StoreError {
         /// Path of the missing file.
         path: PathBuf,
     },
+    /// The file with the request of a node that joins is corrupt, or of a later release.
+    #[error(
+        "{} cannot be read: {detail}; remove the directory, which holds no data, and start the node with --join again",
+        path.display()
+    )]
+    JoiningCorrupt {
+        /// The file.
+        path: PathBuf,
+        /// Description of the defect.
+        detail: String,
+    },
     /// The layout record is corrupt, or of a later release.
     #[error(
         "{} cannot be read: {detail}; copy the file from another node of the cluster, where it is the same, or restore it \
@@ -183,6 +194,18 @@ pub enum StoreError {
         path: PathBuf,
         /// Description of the defect.
         detail: String,
+    },
+    /// The layout record in the directory refuses the node of the directory for ever.
+    #[error(
+        "{} is the data directory of a node that was removed from its cluster, replaced or declared dead, as the layout record \
+         of epoch {epoch} in it says. The other nodes refuse it for ever. A new node needs another --data, which is empty",
+        path.display()
+    )]
+    RemovedNode {
+        /// The directory.
+        path: PathBuf,
+        /// Epoch of the record.
+        epoch: LayoutEpoch,
     },
     /// The layout record in the directory has no member for the node of the directory.
     #[error(

@@ -139,8 +139,12 @@ fn named_url<'a>(record: &'a LayoutRecord, identity: &Identity) -> Option<&'a st
 /// moved since.
 ///
 /// # Errors
-/// [`StoreError::ForeignLayout`].
+/// [`StoreError::ForeignLayout`], or [`StoreError::RemovedNode`] if the record refuses the node for
+/// ever.
 pub(crate) fn check_member(dir: &Path, record: &LayoutRecord, identity: &Identity) -> Result<(), StoreError> {
+    if record.has_removed(identity.tag) {
+        return Err(StoreError::RemovedNode { path: dir.to_owned(), epoch: record.epoch });
+    }
     let Membership { nodes, own, .. } = &identity.membership;
     let is_member = record.members.iter().any(|member| {
         member.node_id == Some(identity.tag) || own.as_ref().is_some_and(|own| member.url == *own)
@@ -157,6 +161,13 @@ pub(crate) fn check_member(dir: &Path, record: &LayoutRecord, identity: &Identit
         members: if urls.is_empty() { "one node without an address".to_owned() } else { urls.join(", ") },
         own: own.clone().unwrap_or_else(|| "a node on its own".to_owned()),
     })
+}
+
+/// The identity of the node with this id, which `record` names, before it has data.
+pub(crate) fn identity_of(record: &LayoutRecord, tag: NodeTag) -> Identity {
+    let membership = Membership { own: None, ..Membership::of(Vec::new()) };
+    let unnamed = Identity::without_log_mark(tag, membership);
+    Identity::without_log_mark(tag, membership_of(record, &unnamed))
 }
 
 /// The cluster of `record`, seen by the node with this identity.

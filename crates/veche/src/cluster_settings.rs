@@ -88,6 +88,55 @@ impl ClusterSettings<'_> {
         }
     }
 
+    /// Checks the settings of a node that is to join a cluster, without reading the file of the
+    /// secret.
+    ///
+    /// # Errors
+    /// A sentence about the invalid setting.
+    pub(crate) fn check_joining(&self) -> Result<(), String> {
+        self.check_one_secret()?;
+        match self.cluster.iter().any(|url| !url.trim().is_empty()) {
+            true => Err("--join and --cluster are both set: a node that joins learns the members from the cluster, so leave \
+                         --cluster out; to start a new cluster, leave --join out"
+                .to_owned()),
+            false => Ok(()),
+        }
+    }
+
+    /// The address at which the members of the cluster reach the node, which is to join it.
+    ///
+    /// # Errors
+    /// A sentence about the invalid setting.
+    pub(crate) fn joining_own(&self) -> Result<String, String> {
+        self.check_joining()?;
+        if let Some(url) = self.self_url {
+            return url
+                .parse::<NodeUrl>()
+                .map(|own| own.to_string())
+                .map_err(|error| format!("--self-url: {error}"));
+        }
+        let host = self.listen.rsplit_once(':').map_or("", |(host, _)| host);
+        let host = host.trim_start_matches('[').trim_end_matches(']');
+        let is_any = host.is_empty() || host.parse::<IpAddr>().is_ok_and(|ip| ip.is_unspecified());
+        let own = format!("http://{}", self.listen).parse::<NodeUrl>().ok().filter(|_| !is_any);
+        own.map(|own| own.to_string()).ok_or_else(|| {
+            format!(
+                "--listen {} does not tell by which address the members of the cluster reach this node; set --self-url to it",
+                self.listen
+            )
+        })
+    }
+
+    /// The secret of a node that listens on `addresses` and is to join a cluster.
+    ///
+    /// # Errors
+    /// A sentence about the invalid setting.
+    pub(crate) fn joining_secret(&self, addresses: &[IpAddr]) -> Result<Option<String>, String> {
+        let secret = self.secret()?;
+        self.check_exposed(true, secret.as_deref(), addresses, &mut Vec::new())?;
+        Ok(secret)
+    }
+
     fn check_one_secret(&self) -> Result<(), String> {
         match (self.secret, self.secret_file) {
             (Some(_), Some(_)) => {
@@ -119,21 +168,7 @@ impl ClusterSettings<'_> {
         let default_from = membership.default_from.unwrap_or(1);
         let membership = Membership { own: None, default_from: None, ..membership };
         let secret = self.secret()?;
-        let exposed = addresses.iter().find(|address| !address.is_loopback());
-        if let (true, None, Some(address)) = (membership.has_peers(), &secret, exposed) {
-            return Err(format!(
-                "this node listens on {address}, where anyone who can connect to it could pose as a node of the cluster; \
-                 set --cluster-secret or --cluster-secret-file to the same text on all nodes, or listen on 127.0.0.1"
-            ));
-        }
-        if let Some(secret) = &secret {
-            self.check_secret(secret.len(), exposed, &mut warnings)?;
-        } else if let Some(address) = exposed {
-            warnings.push(format!(
-                "This node listens on {address} without a secret: anyone who can connect to it can read, write and delete \
-                 everything. Listen on 127.0.0.1, or put it behind a proxy or a firewall."
-            ));
-        }
+        self.check_exposed(membership.has_peers(), secret.as_deref(), addresses, &mut warnings)?;
         let listed = nodes.iter().map(ToString::to_string).collect();
         Ok(Cluster { membership, self_name, moved_to, listed, default_from, secret, warnings })
     }
@@ -215,6 +250,33 @@ impl ClusterSettings<'_> {
                 })
             }
         }
+    }
+
+    /// Refuses a node with peers that other machines reach and that has no secret, or too short a
+    /// one. Adds warnings for other weaknesses.
+    fn check_exposed(
+        &self,
+        has_peers: bool,
+        secret: Option<&str>,
+        addresses: &[IpAddr],
+        warnings: &mut Vec<String>,
+    ) -> Result<(), String> {
+        let exposed = addresses.iter().find(|address| !address.is_loopback());
+        if let (true, None, Some(address)) = (has_peers, secret, exposed) {
+            return Err(format!(
+                "this node listens on {address}, where anyone who can connect to it could pose as a node of the cluster; \
+                 set --cluster-secret or --cluster-secret-file to the same text on all nodes, or listen on 127.0.0.1"
+            ));
+        }
+        if let Some(secret) = secret {
+            self.check_secret(secret.len(), exposed, warnings)?;
+        } else if let Some(address) = exposed {
+            warnings.push(format!(
+                "This node listens on {address} without a secret: anyone who can connect to it can read, write and delete \
+                 everything. Listen on 127.0.0.1, or put it behind a proxy or a firewall."
+            ));
+        }
+        Ok(())
     }
 
     /// Refuses a secret of `len` bytes that is too short for a new node. Adds warnings for other
@@ -307,7 +369,11 @@ impl ClusterSettings<'_> {
         }
     }
 
-    fn secret(&self) -> Result<Option<String>, String> {
+    /// The secret of the cluster.
+    ///
+    /// # Errors
+    /// A sentence about the invalid setting.
+    pub(crate) fn secret(&self) -> Result<Option<String>, String> {
         self.check_one_secret()?;
         let secret = match (self.secret, self.secret_file) {
             (None, None) => return Ok(None),

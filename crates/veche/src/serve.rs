@@ -65,6 +65,7 @@ pub(crate) fn run(arguments: ServeArguments) -> Result<(), Failure> {
         files_max: os_process::raise_open_file_limit()
             .map_err(|error| format!("cannot raise the limit of open files: {error}"))?,
     };
+    settings.join().map_err(named)?;
     let config = settings.resolve(&machine).map_err(named)?;
     allocator::limit_resident_memory(config.memory_bytes())
         .map_err(|error| format!("cannot start the thread that limits memory: {error}"))?;

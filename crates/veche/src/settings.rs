@@ -5,15 +5,17 @@
 
 use crate::cluster_settings::{Cluster, ClusterSettings, SecretText};
 use crate::logging::{self, LogFormat};
+use crate::node_url::NodeUrl;
 use crate::quantity::{AtLeastOne, Replicas, Size, Span};
 use clap::ValueEnum;
 use env::Env;
 use serde::Deserialize;
 use server::{Config, FileShares, Limits};
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener, ToSocketAddrs};
+use std::num::NonZeroU16;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
-use store::DirectoryCluster;
+use store::{DirectoryCluster, JoinRequest};
 
 /// The most I/O threads.
 const THREADS_MAX: usize = 255;
@@ -78,6 +80,16 @@ pub(crate) struct Settings {
     )]
     #[serde(alias = "new_cluster")]
     new_cluster: Option<bool>,
+    /// A member of the cluster that this node joins, as http://host:port; only a node with an empty
+    /// data directory uses it
+    #[arg(long, env = "VECHE_JOIN", value_name = "URL", hide = true)]
+    join: Option<String>,
+    /// Failure domain of a node that joins [default: none]
+    #[arg(long, env = "VECHE_ZONE", value_name = "NAME", hide = true)]
+    zone: Option<String>,
+    /// Relative share of the data of a node that joins [default: 1]
+    #[arg(long, env = "VECHE_WEIGHT", value_name = "N", hide = true)]
+    weight: Option<NonZeroU16>,
     /// Secret that authenticates nodes to each other; the same on all nodes. Required if a cluster
     /// listens beyond loopback
     #[arg(long, env = "VECHE_CLUSTER_SECRET", value_name = "TEXT", hide_env_values = true)]
@@ -193,6 +205,11 @@ enum Compression {
     None,
 }
 
+/// The address of a member, in the form of layout records.
+fn member_url(text: &str) -> Result<String, String> {
+    text.parse::<NodeUrl>().map(|url| url.to_string()).map_err(|error| format!("--join: {error}"))
+}
+
 impl Settings {
     /// Reads settings from a TOML file.
     ///
@@ -229,6 +246,9 @@ impl Settings {
             self_url: self.self_url.or(other.self_url),
             default_from: self.default_from.or(other.default_from),
             new_cluster: self.new_cluster.or(other.new_cluster),
+            join: self.join.or(other.join),
+            zone: self.zone.or(other.zone),
+            weight: self.weight.or(other.weight),
             after_absence: self.after_absence.or(other.after_absence),
             cluster_secret,
             cluster_secret_file,
@@ -271,7 +291,17 @@ impl Settings {
             self.value_bytes_max(memory_bytes)?;
         }
         self.check_threads()?;
+        self.check_zone()?;
         self.check_request_timeout()
+    }
+
+    fn check_zone(&self) -> Result<(), String> {
+        match self.zone.as_deref() {
+            Some(zone) if zone.len() > cluster::ZONE_BYTES_MAX || zone.contains(char::is_control) => {
+                Err(format!("--zone is one line of at most {} bytes", cluster::ZONE_BYTES_MAX))
+            }
+            _ => Ok(()),
+        }
     }
 
     /// Checks the settings of the cluster against each other and the data directory.
@@ -282,7 +312,70 @@ impl Settings {
         let listen = self.listen.as_deref().unwrap_or(LISTEN_DEFAULT);
         // An unreadable directory is reported once all settings are known.
         let directory = self.directory().unwrap_or(DirectoryCluster::New);
-        self.cluster_settings(listen, &directory).check()
+        let settings = self.cluster_settings(listen, &directory);
+        match self.has_to_join(&directory) {
+            Ok(true) => settings.check_joining(),
+            _ => settings.check(),
+        }
+    }
+
+    /// Whether the node is to be made a member of a cluster, or an earlier start has begun that.
+    fn has_to_join(&self, directory: &DirectoryCluster) -> Result<bool, String> {
+        let is_new = *directory == DirectoryCluster::New;
+        Ok(is_new && (self.join.is_some() || self.unfinished_join()?.is_some()))
+    }
+
+    fn unfinished_join(&self) -> Result<Option<JoinRequest>, String> {
+        JoinRequest::unfinished(&Env::os(), &self.data()).map_err(|error| error.to_string())
+    }
+
+    /// Makes the node a member of the cluster that it is to join, unless its data directory belongs
+    /// to that cluster already.
+    ///
+    /// # Errors
+    /// A sentence: an invalid setting, or the reason why the node is no member.
+    pub(crate) fn join(&self) -> Result<(), String> {
+        self.check_values()?;
+        let directory = self.directory()?;
+        let listen = self.listen.as_deref().unwrap_or(LISTEN_DEFAULT);
+        let settings = self.cluster_settings(listen, &directory);
+        if !self.has_to_join(&directory)? {
+            let Some(member) = &self.join else { return Ok(()) };
+            let member = member_url(member)?;
+            let secret = settings.secret()?;
+            server::check_cluster(&Env::os(), &self.data(), &member, secret.as_deref())
+                .map_err(|error| error.to_string())?;
+            tracing::info!(member, "--join has no effect: the data directory belongs to a cluster already");
+            return Ok(());
+        }
+        settings.check_joining()?;
+        let unfinished = self.unfinished_join()?;
+        let earlier = |field: fn(JoinRequest) -> String| unfinished.clone().map(field);
+        let member = match &self.join {
+            Some(member) => member_url(member)?,
+            None => earlier(|request| request.member).unwrap_or_default(),
+        };
+        let stated = self.self_url.is_some() || unfinished.is_none();
+        let mut addresses = vec![resolve_address("--listen", listen)?.ip()];
+        if let Some(text) = &self.peer_listen {
+            addresses.push(resolve_address("--peer-listen", text)?.ip());
+        }
+        let own = match earlier(|request| request.own).filter(|_| !stated) {
+            Some(own) => own,
+            None => settings.joining_own()?,
+        };
+        let secret = settings.joining_secret(&addresses)?;
+        let request = JoinRequest {
+            member,
+            own,
+            zone: self.zone.clone().or_else(|| earlier(|request| request.zone)).unwrap_or_default(),
+            weight: self
+                .weight
+                .map_or_else(|| unfinished.as_ref().map_or(1, |request| request.weight), NonZeroU16::get),
+        };
+        let level_max = cluster::FEATURE_LEVEL_MAX_DEFAULT;
+        server::join(&Env::os(), &self.data(), &request, secret.as_deref(), level_max)
+            .map_err(|error| error.to_string())
     }
 
     fn data(&self) -> PathBuf {
@@ -380,6 +473,7 @@ impl Settings {
             value_bytes_max,
             drain_delay: self.drain_delay.map_or(Duration::ZERO, |span| span.0),
             metrics: self.metrics != Some(Switch::Off),
+            feature_level_max: cluster::FEATURE_LEVEL_MAX_DEFAULT,
             snapshot_age: self.snapshot_age.map_or(store::SNAPSHOT_AGE_DEFAULT, |span| span.0),
             limits,
             warnings,

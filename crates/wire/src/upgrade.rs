@@ -9,6 +9,9 @@ pub const PATH: &str = "/v0/peer";
 /// Name of the protocol in the `Upgrade` header.
 pub const PROTOCOL: &str = "veche";
 
+/// Name of the protocol in the `Upgrade` header of a node that asks to be a member.
+pub const JOIN_PROTOCOL: &str = "veche-join";
+
 /// Header of the request with the dialer's early proof
 /// ([`Secret::early_proof`](crate::handshake::Secret::early_proof)). Requests of earlier releases
 /// do not have it.
@@ -62,9 +65,28 @@ pub fn request(host: &str, proof: &str) -> Vec<u8> {
     .into_bytes()
 }
 
+/// The request of a node that asks to be a member, to the node at `host`, a host with a port.
+///
+/// # Panics
+/// If `host` contains characters that would change the request.
+pub fn join_request(host: &str) -> Vec<u8> {
+    assert!(host.bytes().all(|byte| byte.is_ascii_graphic()), "no host is called {host:?}");
+    format!("GET {PATH} HTTP/1.1\r\nHost: {host}\r\nConnection: Upgrade\r\nUpgrade: {JOIN_PROTOCOL}\r\n\r\n")
+        .into_bytes()
+}
+
 /// The acceptor's response.
 pub fn response() -> Vec<u8> {
-    format!("HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: {PROTOCOL}\r\n\r\n")
+    response_to(PROTOCOL)
+}
+
+/// The response to a node that asks to be a member.
+pub fn join_response() -> Vec<u8> {
+    response_to(JOIN_PROTOCOL)
+}
+
+fn response_to(protocol: &str) -> Vec<u8> {
+    format!("HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: {protocol}\r\n\r\n")
         .into_bytes()
 }
 
@@ -73,6 +95,18 @@ pub fn response() -> Vec<u8> {
 /// # Errors
 /// [`UpgradeError`].
 pub fn parse_response(bytes: &[u8]) -> Result<UpgradeResponse, UpgradeError> {
+    parse_response_of(PROTOCOL, bytes)
+}
+
+/// Parses the response to a node that asks to be a member.
+///
+/// # Errors
+/// [`UpgradeError`].
+pub fn parse_join_response(bytes: &[u8]) -> Result<UpgradeResponse, UpgradeError> {
+    parse_response_of(JOIN_PROTOCOL, bytes)
+}
+
+fn parse_response_of(protocol: &str, bytes: &[u8]) -> Result<UpgradeResponse, UpgradeError> {
     let mut fields = [httparse::EMPTY_HEADER; RESPONSE_FIELDS_MAX];
     let mut response = httparse::Response::new(&mut fields);
     let head = &bytes[..bytes.len().min(RESPONSE_BYTES_MAX)];
@@ -84,16 +118,16 @@ pub fn parse_response(bytes: &[u8]) -> Result<UpgradeResponse, UpgradeError> {
         httparse::Status::Partial => return Err(UpgradeError::Malformed),
     };
     match response.code {
-        Some(101) if names_protocol(response.headers) => Ok(UpgradeResponse::Upgraded { len }),
+        Some(101) if names(protocol, response.headers) => Ok(UpgradeResponse::Upgraded { len }),
         Some(101) => Err(UpgradeError::Protocol),
         Some(status) => Err(UpgradeError::Status { status }),
         None => Err(UpgradeError::Malformed),
     }
 }
 
-fn names_protocol(fields: &[httparse::Header<'_>]) -> bool {
+fn names(protocol: &str, fields: &[httparse::Header<'_>]) -> bool {
     let is_it = |field: &httparse::Header<'_>| {
-        field.name.eq_ignore_ascii_case("upgrade") && field.value.eq_ignore_ascii_case(PROTOCOL.as_bytes())
+        field.name.eq_ignore_ascii_case("upgrade") && field.value.eq_ignore_ascii_case(protocol.as_bytes())
     };
     fields.iter().any(is_it)
 }

@@ -49,12 +49,13 @@ fn heartbeat_payload(sync_state: SyncState, tag: Option<u64>) -> HeartbeatPayloa
         default_from: None,
         layout: None,
         votes_forgotten: false,
+        feature_level_max: 0,
         plan: PlanStatements::default(),
     }
 }
 
 /// The payload in this version: from 3 on with generations and the default number of replicas, from
-/// 4 on with the layout record, from 5 on with statements about its plan.
+/// 4 on with the layout record, from 5 on with a feature level and statements about its plan.
 fn heartbeat_payload_in(version: u8, sync_state: SyncState, tag: Option<u64>) -> HeartbeatPayload {
     let remembered = Generation {
         number: 0xf1f2,
@@ -74,6 +75,7 @@ fn heartbeat_payload_in(version: u8, sync_state: SyncState, tag: Option<u64>) ->
             default_from: NonZeroU8::new(if tag.is_some() { 5 } else { 0 }),
             layout: tag.map(|_| stamp).filter(|_| version >= 4),
             votes_forgotten: tag.is_some() && version >= 4,
+            feature_level_max: tag.filter(|_| version >= 5).map_or(0, |_| 0x6061_6263),
             plan: tag.map(|_| stated).filter(|_| version >= 5).unwrap_or_default(),
             ..heartbeat_payload(sync_state, tag)
         },
@@ -340,6 +342,7 @@ fn local(node: u8, versions: ProtocolVersions) -> HandshakeConfig {
         },
         members: NodeSet::first(3),
         named: Arc::from([]),
+        removed: Arc::from([]),
         secret: Secret::new("secret"),
         versions,
     }

@@ -38,6 +38,7 @@ fn heartbeat_payload(hints_for_you: u64) -> HeartbeatPayload {
         default_from: None,
         layout: None,
         votes_forgotten: false,
+        feature_level_max: 0,
         plan: PlanStatements::default(),
     }
 }

@@ -47,6 +47,7 @@ fn local(node: u8) -> HandshakeConfig {
         layout: LAYOUT.reached_at(&names()[usize::from(node)]),
         members: NodeSet::first(3),
         named: Arc::from([]),
+        removed: Arc::from([]),
         secret: Secret::new("a long secret"),
         versions: ProtocolVersions::OURS,
     }
@@ -261,7 +262,6 @@ fn named(node: u8) -> HandshakeConfig {
         slot: NodeIndex(node),
         node_id: local(node).hello.tag,
         url,
-        is_dead: false,
     });
     let config = local(node);
     let layout = LayoutStatement { epoch: LayoutEpoch(2), ..config.layout };
@@ -318,19 +318,68 @@ fn a_node_with_a_newer_record_is_not_judged_by_an_older_one() {
 }
 
 #[test]
-fn a_node_that_the_record_declares_dead_is_refused_and_its_replacement_is_not() {
-    let without_0 = |config: HandshakeConfig| {
-        let mut named = config.named.to_vec();
-        named[0].is_dead = true;
-        HandshakeConfig { named: named.into(), ..config }
+fn a_node_that_the_record_refuses_for_ever_learns_it_and_its_replacement_is_not_refused() {
+    let newer = |config: HandshakeConfig| {
+        let layout = LayoutStatement { epoch: LayoutEpoch(3), ..config.layout };
+        HandshakeConfig { layout, ..config }
     };
-    for dead in [named(0), moved(named(0))] {
-        let outcome = shake(dead, without_0(named(1)), |_, _| ());
-        let expected = HandshakeError::Removed { node_id: NodeTag(0x1000), epoch: LayoutEpoch(2) };
-        assert_eq!(outcome.acceptor, Err(expected));
-        refused_with(outcome.dialer, "start it with an empty --data");
+    for removed in [named(0), moved(named(0)), newer(named(0))] {
+        let outcome = shake(removed, without(0, named(1)), |_, _| ());
+        let (node_id, epoch) = (NodeTag(0x1000), LayoutEpoch(2));
+        let is_told = |error: &HandshakeError| match error {
+            HandshakeError::Removed { node_id: told, epoch: in_epoch, proof: Some(_) } => {
+                (*told, *in_epoch) == (node_id, epoch)
+            }
+            _ => false,
+        };
+        assert!(outcome.acceptor.as_ref().is_err_and(is_told), "{:?}", outcome.acceptor);
+        assert_eq!(outcome.dialer, Err(HandshakeError::RemovedByPeer { epoch }));
     }
-    assert!(shake(with_another_id(named(0)), without_0(named(1)), |_, _| ()).is_open());
+    assert!(shake(with_another_id(named(0)), without(0, named(1)), |_, _| ()).is_open());
+}
+
+/// The config of a node whose record refuses the id of `node` for ever.
+fn without(node: u8, config: HandshakeConfig) -> HandshakeConfig {
+    HandshakeConfig { removed: Arc::from([local(node).hello.tag]), ..config }
+}
+
+#[test]
+fn a_node_refuses_to_link_to_one_that_its_record_refuses_for_ever() {
+    let outcome = shake(without(1, named(0)), named(1), |_, _| ());
+    let (node_id, epoch) = (NodeTag(0x1001), LayoutEpoch(2));
+    assert_eq!(outcome.dialer, Err(HandshakeError::Removed { node_id, epoch, proof: None }));
+    refused_with(outcome.acceptor, "start it with an empty --data");
+}
+
+/// Only the end of a node needs a proof. A forged refusal is like any other.
+#[test]
+fn a_refusal_for_ever_is_believed_only_with_the_proof_of_this_handshake() {
+    let refusal = shake(named(0), without(0, named(1)), |_, _| ()).sent.pop().expect("a refusal");
+    let in_place_of_the_welcome = |forged: &[u8]| {
+        shake(named(0), named(1), |number, message| {
+            if number == 3 {
+                *message = forged.to_vec();
+            }
+        })
+        .dialer
+    };
+    let believed = Err(HandshakeError::RemovedByPeer { epoch: LayoutEpoch(2) });
+    assert_eq!(in_place_of_the_welcome(&refusal), believed, "the hellos are the same");
+    for at in [HEADER_LEN, refusal.len() - 1] {
+        let mut forged = refusal.clone();
+        forged[at] ^= 1;
+        refused_with(in_place_of_the_welcome(&forged), "refused for ever");
+    }
+    let shorter = Acceptor::new(local(1), ACCEPT_NONCE).refuse(refusal::REMOVED);
+    refused_with(in_place_of_the_welcome(&shorter), "refused for ever");
+    let other = HandshakeConfig { secret: Secret::new("another secret"), ..named(0) };
+    let of_other_secret = HandshakeConfig { secret: other.secret.clone(), ..without(0, named(1)) };
+    let forged = shake(other, of_other_secret, |_, _| ()).sent.pop().expect("a refusal");
+    refused_with(in_place_of_the_welcome(&forged), "refused for ever");
+    let earlier =
+        HandshakeConfig { hello: PeerHello { clock: Hlc::from_bits(9), ..named(0).hello }, ..named(0) };
+    let forged = shake(earlier, without(0, named(1)), |_, _| ()).sent.pop().expect("a refusal");
+    refused_with(in_place_of_the_welcome(&forged), "refused for ever");
 }
 
 #[test]
@@ -551,7 +600,8 @@ fn every_error_is_one_sentence_that_fits_a_refusal() {
         HandshakeError::AnotherList { ours: digest, theirs: digest },
         HandshakeError::AnotherSecret,
         HandshakeError::TooOldForRecord { epoch: LayoutEpoch(2), needed: 4, theirs: BEFORE_RECORDS },
-        HandshakeError::Removed { node_id: NodeTag(1), epoch: LayoutEpoch(2) },
+        HandshakeError::Removed { node_id: NodeTag(1), epoch: LayoutEpoch(2), proof: None },
+        HandshakeError::RemovedByPeer { epoch: LayoutEpoch(2) },
         HandshakeError::AnotherIdentity {
             node: NodeIndex(1),
             named: NodeTag(1),
@@ -587,7 +637,7 @@ fn a_message_over_the_limit_is_refused_at_its_header() {
 
 proptest! {
     #[test]
-    fn arbitrary_bytes_open_no_link(mut bytes: Vec<u8>, kind in 1u8..6) {
+    fn arbitrary_bytes_open_no_link(mut bytes: Vec<u8>, kind in 1u8..9) {
         for with_header in [false, true] {
             if with_header {
                 let len = (bytes.len() as u16).to_le_bytes();

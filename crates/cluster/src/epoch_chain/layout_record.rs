@@ -1,4 +1,7 @@
 //! Layout records as records of the chain.
+//!
+//! **Caveats.** A record of the chain may have a feature level that a node does not carry out. Its
+//! node has it neither accepted nor learned: see `node/agreement/voter`.
 
 use super::{ChainNode, ChainRecord};
 use crate::{LayoutEpoch, LayoutRecord, NodeIndex};
@@ -24,15 +27,15 @@ impl ChainRecord for LayoutRecord {
     }
 
     fn is_child_of(&self, parent: &Self) -> bool {
-        self.check_supported().and_then(|()| self.verify(parent)).is_ok()
+        self.verify(parent).is_ok()
     }
 
     fn is_later_than(&self, earlier: &Self) -> bool {
-        self.check_supported().and_then(|()| self.verify_newer(earlier)).is_ok()
+        self.verify_newer(earlier).is_ok()
     }
 
     fn follows_other_first(&self, held: &Self) -> bool {
-        self.check_supported().is_ok() && self.follows_other_first(held)
+        self.follows_other_first(held)
     }
 }
 
@@ -70,7 +73,7 @@ impl<R: ChainRecord> ChainRecord for Arc<R> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{ClusterOrigin, FEATURE_LEVEL, FEATURE_LEVEL_NAMED, FEATURE_LEVEL_PLANS};
+    use crate::ClusterOrigin;
     use stdx::NodeTag;
 
     fn record() -> LayoutRecord {
@@ -110,21 +113,5 @@ mod tests {
         record.members[0].node_id = Some(NodeTag(7));
         assert!(record.is_voter(node(0, 7)));
         assert!(!record.is_voter(node(0, 8)), "a lost disk has another id");
-    }
-
-    #[test]
-    fn a_record_of_a_level_that_is_not_supported_is_no_record_of_the_chain() {
-        let first = record();
-        let child_of_level = |feature_level| LayoutRecord {
-            epoch: LayoutEpoch(2),
-            parent: first.hash(),
-            feature_level,
-            ..first.clone()
-        };
-        let supported = child_of_level(FEATURE_LEVEL_NAMED);
-        assert!(supported.is_child_of(&first) && supported.is_later_than(&first));
-        let read = child_of_level(FEATURE_LEVEL_PLANS);
-        assert_eq!((FEATURE_LEVEL, read.verify(&first)), (FEATURE_LEVEL_PLANS, Ok(())));
-        assert!(!read.is_child_of(&first) && !read.is_later_than(&first));
     }
 }

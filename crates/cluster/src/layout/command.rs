@@ -39,6 +39,8 @@ pub struct JoiningNode {
     pub zone: String,
     /// Its weight, at least 1.
     pub weight: u16,
+    /// Greatest feature level of the layout records that it carries out.
+    pub feature_level_max: u32,
 }
 
 /// The reason why a command on the layout is refused.
@@ -103,6 +105,18 @@ pub enum CommandRefusal {
         /// URL of the node.
         url: String,
     },
+    /// The node does not carry out the records of the cluster.
+    #[error(
+        "the cluster has feature level {level}, and {url} supports up to {max}: install the release of the members on it"
+    )]
+    NodeLevel {
+        /// URL of the node.
+        url: String,
+        /// Feature level of the record.
+        level: u32,
+        /// Greatest feature level of the node.
+        max: u32,
+    },
     /// The node was removed, or another node has taken its slot.
     #[error("this node was removed from the cluster or replaced: start it with an empty data directory")]
     FormerNode,
@@ -136,10 +150,14 @@ impl LayoutRecord {
     /// [`CommandRefusal`].
     pub fn with_joined(&self, node: JoiningNode) -> Result<Self, CommandRefusal> {
         let mut record = self.next_with_plans()?;
-        let JoiningNode { id, url, zone, weight } = node;
+        let JoiningNode { id, url, zone, weight, feature_level_max: max } = node;
         let is_bounded = (1..=URL_BYTES_MAX).contains(&url.len()) && zone.len() <= ZONE_BYTES_MAX;
         if !is_bounded || weight < WEIGHT_DEFAULT || id == NodeTag(0) {
             return Err(CommandRefusal::NodeBounds);
+        }
+        let level = self.feature_level;
+        if max < level {
+            return Err(CommandRefusal::NodeLevel { url, level, max });
         }
         if self.is_former_id(id) {
             return Err(CommandRefusal::FormerNode);

@@ -38,14 +38,13 @@ pub use placement::{
     MemberPreview, PairMove, PlacementChange, PlacementFault, PlacementNote, PlacementPlan, PlacementPreview,
     PlacementRefusal, PlacementSwap,
 };
-#[cfg(test)]
-pub(crate) use record::PlansCarriedOut;
 pub(crate) use record::voter_count;
 pub use record::{
-    ClusterId, ClusterOrigin, FEATURE_LEVEL, FEATURE_LEVEL_NAMED, FEATURE_LEVEL_PLANS, FORMER_IDS_MAX,
-    LAYOUT_RECORD_BYTES_MAX, LayoutDecodeError, LayoutEpoch, LayoutMember, LayoutRecord, LayoutRecordError,
-    MemberState, PairSwap, PlanStatements, RateLimit, RecordHash, RunningPlan, SWAPS_MAX, SwapAttempt,
-    SwapPhase, SwapSet, URL_BYTES_MAX, VOTERS_MAX, ZONE_BYTES_MAX,
+    ClusterId, ClusterOrigin, FEATURE_LEVEL, FEATURE_LEVEL_MAX_DEFAULT, FEATURE_LEVEL_NAMED,
+    FEATURE_LEVEL_PLANS, FORMER_IDS_MAX, LAYOUT_RECORD_BYTES_MAX, LayoutDecodeError, LayoutEpoch,
+    LayoutMember, LayoutRecord, LayoutRecordError, MemberState, PairSwap, PlanStatements, RateLimit,
+    RecordHash, RunningPlan, SWAPS_MAX, SwapAttempt, SwapPhase, SwapSet, URL_BYTES_MAX, VOTERS_MAX,
+    ZONE_BYTES_MAX,
 };
 
 use crate::Key;

@@ -219,6 +219,7 @@ impl Node {
             default_from: NonZeroU8::new(self.limits.default_from),
             layout: self.layout_stamp(),
             votes_forgotten: self.has_forgotten_votes(),
+            feature_level_max: self.limits.feature_level_max,
             plan: self.plan_statements(),
         }
     }

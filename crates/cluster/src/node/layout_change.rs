@@ -24,8 +24,10 @@
 //! 5. Each coordinator reports when it has fenced the epoch. The host collects the reports in a
 //!    [`ProcessFence`](crate::ProcessFence), and tells the node.
 //!
-//! A record that has no place for this node is not passed on: the process ends, since it is a
-//! member of nothing.
+//! A record that has no place for this node, or that has removed, replaced or declared dead this
+//! node, is not passed on: the process ends, since it is a member of nothing. A node that has not
+//! heard of that record is told so by the peers that it dials
+//! ([`AgreementEffect::Removed`](super::AgreementEffect::Removed)).
 //!
 //! **Members that appear.** They are unreachable until they are linked, and dialed at once. The
 //! first peer of a node that was alone begins its count of generations.

@@ -40,8 +40,10 @@ impl Node {
                 peer.dial_failures_allowed = peer.dial_failures_allowed.saturating_sub(1);
                 peer.has_refused |= matches!(reason, DialFailure::NotAdmitted | DialFailure::Copy);
                 self.end_dialed_link(now, node);
-                if reason == DialFailure::Copy {
-                    self.begin_rebuild_of_duplicate(now);
+                match reason {
+                    DialFailure::Copy => self.begin_rebuild_of_duplicate(now),
+                    DialFailure::Removed { epoch } => self.report_removal(epoch),
+                    _ => {}
                 }
             }
             LinkEvent::Closed { node } if self.is_peer(node) && self.peer(node).dialer.is_open() => {

@@ -54,8 +54,8 @@ pub use status::{NodeStatus, PeerStatus, RepairKind, RepairStatus};
 
 use crate::replica::{Replica, RequestHeader};
 use crate::{
-    ClusterView, Destination, Effect, LayoutEpoch, LinkEvent, LinkId, Member, Message, NodeIndex, NodeRecord,
-    NodeSet, Origin, ReplicaResponse, StoreId, StoreResponse, TableDamage,
+    ClusterView, Destination, Effect, FEATURE_LEVEL_MAX_DEFAULT, LayoutEpoch, LinkEvent, LinkId, Member,
+    Message, NodeIndex, NodeRecord, NodeSet, Origin, ReplicaResponse, StoreId, StoreResponse, TableDamage,
 };
 use agreement::Agreement;
 use clock_bound::ClockBound;
@@ -100,6 +100,9 @@ pub struct NodeLimits {
     /// the others. It has no effect on a node whose directory has settled. Use it for the first
     /// start only: with it, a directory that was emptied later counts as new.
     pub new_cluster: bool,
+    /// Greatest feature level of the layout records that the node carries out. It votes for records
+    /// and adopts them up to this level, and the cluster raises its level once all members do.
+    pub feature_level_max: u32,
 }
 
 impl Default for NodeLimits {
@@ -113,6 +116,7 @@ impl Default for NodeLimits {
             default_from: 3,
             request_timeout: Duration::from_secs(1),
             new_cluster: false,
+            feature_level_max: FEATURE_LEVEL_MAX_DEFAULT,
         }
     }
 }

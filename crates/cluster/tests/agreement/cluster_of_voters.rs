@@ -123,6 +123,15 @@ impl Cluster {
         self.run(2 * SECOND);
     }
 
+    /// Adds a host for the last member of a record, which its directory holds. It is not started.
+    pub(crate) fn add_host(&mut self, record: &LayoutRecord) {
+        self.world.add_host(record);
+        let state = new_state(record.clone());
+        self.disks.push(VoterDisk { state, mode: Disk::Works, in_flight: None });
+        self.joins.push(true);
+        self.effects.push(Vec::new());
+    }
+
     pub(crate) fn start(&mut self, host: usize) {
         self.world.start(host);
         self.disks[host].in_flight = None;

@@ -5,12 +5,15 @@ mod world;
 
 #[allow(dead_code, reason = "tests of the crate use the rest")]
 mod cluster_of_voters;
+mod commands;
 mod conflicts;
 mod faults;
 mod first_ids;
 mod lost_votes;
+mod plans;
 mod reconciliation;
 mod recovered;
+mod removed;
 mod statements;
 
 use cluster::{

@@ -174,6 +174,12 @@ impl World {
         });
     }
 
+    /// Creates a host, without a process, that is the next member of a record.
+    pub(crate) fn add_host(&mut self, record: &LayoutRecord) {
+        self.layout = Arc::new(Layout::of_record(record));
+        self.hosts.push(Host::new(&self.layout, self.hosts.len()));
+    }
+
     /// A host learns the newest decided record.
     pub(crate) fn learn(&mut self, host: usize) {
         let layout = Arc::new(Layout::of_record(&self.newest_record()));

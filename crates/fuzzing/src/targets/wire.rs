@@ -98,6 +98,7 @@ fn local(node: u8) -> HandshakeConfig {
         },
         members: NodeSet::first(2),
         named: Arc::from([]),
+        removed: Arc::from([]),
         secret: Secret::new("secret"),
         versions: ProtocolVersions::OURS,
     }

@@ -12,6 +12,7 @@
 use super::node_machine::NodeMachine;
 use super::{Core, MachineDriver};
 use crate::default_from;
+use crate::error::ServerError;
 use crate::layout_changes;
 use crate::links::StatedUrl;
 use crate::messages::ThreadMessage;
@@ -73,6 +74,9 @@ impl MachineDriver<NodeMachine> {
                 AgreementEffect::Adopted(record) => self.adopt_layout(core, now, &record),
                 AgreementEffect::ProposalEnded(outcome) => log_end_of_proposal(&outcome),
                 AgreementEffect::CommandEnded { id, outcome } => core.machine.commands.end(id, outcome),
+                AgreementEffect::Removed { epoch } => {
+                    core.machine.fatal_error.set(ServerError::Removed { epoch });
+                }
                 AgreementEffect::Conflict(conflict) => self.report_conflict(&conflict),
             }
         }

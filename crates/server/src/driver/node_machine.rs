@@ -23,9 +23,9 @@ use crate::messages::{ControlMessage, Mailbox, ThreadMessage};
 use crate::metrics::Metrics;
 use crate::server::FatalError;
 use cluster::{
-    ClusterView, Effect, LinkAction, LinkEvent, LinkId, Message, NODES_MAX, Node, NodeIndex, NodeLimits,
-    NodeRecord, NodeRequest, NodeResponse, NodeSet, NodeStatus, Origin, PeerAnswer, PeerRequest, PeerState,
-    ProcessFence, Requester, StoreId, StoreResponse, VoterState,
+    ClusterView, Effect, LinkAction, LinkEvent, LinkId, Member, Message, NODES_MAX, Node, NodeIndex,
+    NodeLimits, NodeRecord, NodeRequest, NodeResponse, NodeSet, NodeStatus, Origin, PeerAnswer, PeerRequest,
+    PeerState, ProcessFence, Requester, StoreId, StoreResponse, VoterState,
 };
 use std::collections::BTreeMap;
 use std::rc::Rc;
@@ -70,7 +70,7 @@ pub(crate) struct NodeMachine {
     /// The epochs that the I/O threads have fenced.
     fence: ProcessFence,
     /// Told when the node is no member any more.
-    fatal_error: Arc<FatalError>,
+    pub(super) fatal_error: Arc<FatalError>,
     arrivals: BTreeMap<LinkId, Arrival>,
     pub(super) threads: Vec<Mailbox>,
     accounted: Option<Instant>,
@@ -161,7 +161,8 @@ impl MachineDriver<NodeMachine> {
     pub(super) fn follow(self: &Rc<Self>, core: &mut Core<NodeMachine>, now: Now) -> bool {
         let adopted = self.local.layout.get();
         let machine = &mut core.machine;
-        if !adopted.layout.members().contains(self.local.member.me) {
+        let Member { me, tag, .. } = &self.local.member;
+        if !adopted.layout.members().contains(*me) || adopted.record.has_removed(*tag) {
             machine.fatal_error.set(ServerError::Removed { epoch: adopted.record.epoch });
             return false;
         }

@@ -12,17 +12,18 @@
 
 use super::PeerLinks;
 use super::exchange::HandshakeExchange;
+use super::join_accept::{self, JoiningPeer};
 use crate::adopted_layout::AdoptedLayout;
 use crate::date::http_date;
 use crate::local::Local;
 use crate::socket;
 use api::{HttpDate, Problem};
-use cluster::{LinkId, NodeIndex, PeerHello, Requester};
+use cluster::{JoiningNode, LinkId, NodeIndex, PeerHello, Requester};
 use std::io;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 use tokio::net::TcpStream;
-use wire::handshake::{AcceptStep, Acceptor, HandshakeError, LayoutStatement, refusal};
+use wire::handshake::{AcceptStep, Acceptor, HandshakeError, JoinAcceptor, LayoutStatement, refusal};
 use wire::{Inbox, InboxLimits, upgrade};
 
 /// Time limit for the head of the request.
@@ -53,9 +54,17 @@ pub(crate) struct Admitted {
     pub(crate) welcome: Vec<u8>,
 }
 
+/// An authenticated dialer.
+pub(crate) enum Accepted {
+    /// A peer, before admission.
+    Peer(Box<Arrival>),
+    /// A node that asks to be a member.
+    Joining(Box<JoiningPeer>),
+}
+
 /// Reason why a connection did not become a link.
 #[derive(Debug, thiserror::Error)]
-enum AcceptError {
+pub(super) enum AcceptError {
     #[error(transparent)]
     Io(#[from] io::Error),
     #[error(transparent)]
@@ -73,12 +82,12 @@ pub(crate) fn is_peer(begin: &[u8]) -> bool {
     begin.starts_with(REQUEST_BEGIN)
 }
 
-/// Runs the handshake on a connection of the listener for peers. Returns the authenticated peer.
+/// Runs the handshake on a connection of the listener for peers. Returns the authenticated dialer.
 pub(crate) async fn serve(
     socket: std::net::TcpStream,
     links: &PeerLinks,
     local: &OnceLock<Arc<Local>>,
-) -> Option<Arrival> {
+) -> Option<Accepted> {
     match TcpStream::from_std(socket).and_then(|socket| socket.set_nodelay(true).map(|()| socket)) {
         Ok(socket) => run_handshake(socket, Vec::new(), links, local).await,
         Err(error) => log_lost(&error),
@@ -86,13 +95,13 @@ pub(crate) async fn serve(
 }
 
 /// Runs the handshake on a connection over which the bytes `received` have arrived. `local` is set
-/// when the store is open. Returns the authenticated peer.
+/// when the store is open. Returns the authenticated dialer.
 pub(crate) async fn run_handshake(
     socket: TcpStream,
     received: Vec<u8>,
     links: &PeerLinks,
     local: &OnceLock<Arc<Local>>,
-) -> Option<Arrival> {
+) -> Option<Accepted> {
     let from =
         socket.peer_addr().map_or_else(|_| "an unknown address".to_owned(), |from| from.ip().to_string());
     let mut exchange = HandshakeExchange { socket, waiting: received };
@@ -108,12 +117,19 @@ pub(crate) async fn run_handshake(
         tracing::debug!(peer = from, "too many handshakes: the connection is dropped");
         return None;
     };
-    let met = tokio::time::timeout(HANDSHAKE_TIME, exchange_hellos(&mut exchange, &head, local)).await;
-    match met.unwrap_or(Err(AcceptError::TimedOut)) {
-        Ok((link, hello, acceptor)) => match exchange.socket.into_std() {
-            Ok(socket) => Some(Arrival { link, hello, socket, acceptor }),
+    let joins = is_peer(head.as_bytes()) && asks_for(&head, upgrade::JOIN_PROTOCOL);
+    let met = tokio::time::timeout(HANDSHAKE_TIME, async {
+        Ok::<_, AcceptError>(match joins {
+            true => Met::Joining(join_accept::exchange_hellos(&mut exchange, local).await?),
+            false => Met::Peer(exchange_hellos(&mut exchange, &head, local).await?),
+        })
+    });
+    match met.await.unwrap_or(Err(AcceptError::TimedOut)) {
+        Ok(Met::Peer((link, hello, acceptor))) => match exchange.socket.into_std() {
+            Ok(socket) => Some(Accepted::Peer(Box::new(Arrival { link, hello, socket, acceptor }))),
             Err(error) => log_lost(&error),
         },
+        Ok(Met::Joining(met)) => Some(Accepted::Joining(Box::new(JoiningPeer::new(exchange, met)))),
         Err(error) => {
             warn_of_failure(links, &from, &error);
             if let Some(last_words) = last_words(&error, &http_date(links.clock.now().wall)) {
@@ -124,7 +140,13 @@ pub(crate) async fn run_handshake(
     }
 }
 
-fn log_lost(error: &io::Error) -> Option<Arrival> {
+/// Result of the handshake with a dialer.
+enum Met {
+    Peer((LinkId, PeerHello, Acceptor)),
+    Joining((JoinAcceptor, JoiningNode)),
+}
+
+fn log_lost(error: &io::Error) -> Option<Accepted> {
     tracing::debug!(%error, "the connection of a peer was lost");
     None
 }
@@ -136,7 +158,7 @@ async fn exchange_hellos(
     head: &str,
     local: &OnceLock<Arc<Local>>,
 ) -> Result<(LinkId, PeerHello, Acceptor), AcceptError> {
-    if !is_peer(head.as_bytes()) || !asks_for_upgrade(head) {
+    if !is_peer(head.as_bytes()) || !asks_for(head, upgrade::PROTOCOL) {
         return Err(AcceptError::NotAPeer);
     }
     let local = local.get().ok_or(AcceptError::Starting)?;
@@ -151,8 +173,9 @@ async fn exchange_hellos(
     }
 }
 
-fn asks_for_upgrade(head: &str) -> bool {
-    fields(head, "upgrade").any(|value| value.eq_ignore_ascii_case(upgrade::PROTOCOL))
+/// Whether the head of a request asks for an upgrade to this protocol.
+fn asks_for(head: &str, protocol: &str) -> bool {
+    fields(head, "upgrade").any(|value| value.eq_ignore_ascii_case(protocol))
 }
 
 /// The peer that the early proof in the head of a request identifies.
@@ -196,7 +219,7 @@ fn last_words(error: &AcceptError, date: &HttpDate) -> Option<Vec<u8>> {
 }
 
 /// Sends the last bytes and gives the other side time to read them.
-async fn close_with(socket: TcpStream, last_words: &[u8]) {
+pub(super) async fn close_with(socket: TcpStream, last_words: &[u8]) {
     let mut exchange = HandshakeExchange { socket, waiting: Vec::new() };
     let parted = async {
         exchange.send(last_words).await?;
@@ -266,10 +289,13 @@ mod tests {
     #[test]
     fn requests_of_peers_are_recognised() {
         let request = String::from_utf8(upgrade::request("a:1", "1-2-3")).unwrap();
-        assert!(is_peer(request.as_bytes()) && asks_for_upgrade(&request));
+        assert!(is_peer(request.as_bytes()) && asks_for(&request, upgrade::PROTOCOL));
+        assert!(!asks_for(&request, upgrade::JOIN_PROTOCOL));
+        let joins = String::from_utf8(upgrade::join_request("a:1")).unwrap();
+        assert!(is_peer(joins.as_bytes()) && asks_for(&joins, upgrade::JOIN_PROTOCOL));
         assert_eq!(fields(&request, upgrade::PROOF_FIELD).collect::<Vec<_>>(), ["1-2-3"]);
         let plain = "GET /v0/peer HTTP/1.1\r\nHost: a:1\r\n\r\n";
-        assert!(is_peer(plain.as_bytes()) && !asks_for_upgrade(plain));
+        assert!(is_peer(plain.as_bytes()) && !asks_for(plain, upgrade::PROTOCOL));
         for other in [&b"GET /v0/peers "[..], b"GET /v0/peer", b"PUT /v0/peer ", b""] {
             assert!(!is_peer(other), "{other:?}");
         }

@@ -191,6 +191,9 @@ impl DialError {
             Self::Handshake(HandshakeError::RefusedByPeer { reason }) if reason == refusal::COPY => {
                 DialFailure::Copy
             }
+            Self::Handshake(HandshakeError::RemovedByPeer { epoch }) => {
+                DialFailure::Removed { epoch: *epoch }
+            }
             Self::Upgrade(_) | Self::Handshake(_) => DialFailure::Rejected,
         }
     }

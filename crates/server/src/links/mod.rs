@@ -8,7 +8,7 @@
 //! **Mechanism.** [`Links`] is the table of a thread's links with their writing sides ([`link`]). A
 //! task for each link reads it and passes the messages to the driver. [`dial`] opens links.
 //! [`accept`] authenticates incoming ones, and the `Node` on the control thread decides their
-//! admission (`driver::node_machine`).
+//! admission (`driver::node_machine`). [`join_accept`] answers nodes that ask to be members.
 //!
 //! **Caveats.** No TLS: the handshake authenticates the peer, and encrypts nothing.
 
@@ -18,6 +18,7 @@ mod counters;
 pub(crate) mod dial;
 mod exchange;
 mod handshakes;
+pub(crate) mod join_accept;
 mod link;
 mod peer_addresses;
 mod peer_warnings;
@@ -46,7 +47,7 @@ use wire::{Outbox, OutboxLimits};
 const OUTBOX_BYTES_MIN: usize = 64 << 20;
 
 /// Random bytes for one handshake.
-fn nonce() -> [u8; NONCE_LEN] {
+pub(crate) fn nonce() -> [u8; NONCE_LEN] {
     let mut nonce = [0; NONCE_LEN];
     for part in nonce.chunks_exact_mut(size_of::<u64>()) {
         part.copy_from_slice(&env::os_process::entropy_u64().to_le_bytes());

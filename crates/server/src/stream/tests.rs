@@ -45,6 +45,7 @@ fn config() -> Config {
         value_bytes_max: 1 << 20,
         drain_delay: Duration::ZERO,
         metrics: false,
+        feature_level_max: cluster::FEATURE_LEVEL_MAX_DEFAULT,
         snapshot_age: Duration::from_secs(60),
         warnings: Vec::new(),
         limits: Limits::default(),

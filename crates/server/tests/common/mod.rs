@@ -67,6 +67,7 @@ pub(crate) fn config(limits: Limits) -> Config {
         slow_request: Duration::ZERO,
         value_bytes_max: 1 << 20,
         drain_delay: Duration::ZERO,
+        feature_level_max: cluster::FEATURE_LEVEL_MAX_DEFAULT,
         snapshot_age: Duration::from_secs(60),
         warnings: Vec::new(),
         metrics: true,

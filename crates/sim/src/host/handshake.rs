@@ -39,6 +39,7 @@ pub(crate) fn local(
         layout: process.statement.clone(),
         members: process.member.layout.members(),
         named: Arc::clone(&process.named),
+        removed: Arc::clone(&process.removed),
         secret: Secret::new(*b"known to all hosts of this world"),
         versions: process.versions,
     }

@@ -97,6 +97,8 @@ pub(crate) struct HostProcess {
     pub(crate) statement: LayoutStatement,
     /// The members that this record names.
     pub(crate) named: Arc<[NamedMember]>,
+    /// The ids of the nodes that the record refuses for ever.
+    pub(crate) removed: Arc<[NodeTag]>,
     /// Versions of the protocol that the process speaks.
     pub(crate) versions: ProtocolVersions,
     /// State of the voter with which the process started.
@@ -216,6 +218,7 @@ impl HostProcess {
             is_voter: !is_old,
             statement: LayoutStatement::of(&voter.acceptor.decided),
             named: NamedMember::all_of(&voter.acceptor.decided).into(),
+            removed: voter.acceptor.decided.removed_ids().collect(),
             versions: match is_old {
                 true => handshake::OLD_VERSIONS,
                 false => ProtocolVersions::with_record(&voter.acceptor.decided),

@@ -49,6 +49,8 @@ impl World {
                 }
                 // Operators look at the record instead.
                 AgreementEffect::CommandEnded { .. } => {}
+                // No scenario removes a node.
+                AgreementEffect::Removed { .. } => {}
                 AgreementEffect::Conflict(conflict) => {
                     let has_cause = self.may_have_conflicts();
                     self.judge.note(layout_conflicts::check(endpoint.node, &conflict, has_cause));
@@ -64,6 +66,7 @@ impl World {
         let Some(process) = self.process(endpoint) else { return };
         process.statement = LayoutStatement::of(record);
         process.named = NamedMember::all_of(record).into();
+        process.removed = record.removed_ids().collect();
         process.versions = ProtocolVersions::with_record(record);
         process.member.layout = Arc::clone(&layout);
         let requesters: Vec<Requester> = process.requesters().collect();

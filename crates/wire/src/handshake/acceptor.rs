@@ -3,7 +3,7 @@
 use super::framing::{HEADER_LEN, HandshakeBuffer, HandshakeMessageKind, pack, refused};
 use super::hello::{acceptor_hello, read_dialer, read_statement, split_proof};
 use super::secret::{PROOF_LEN, ProofSender};
-use super::{HandshakeConfig, HandshakeError, LayoutStatement, NONCE_LEN};
+use super::{HandshakeConfig, HandshakeError, LayoutStatement, NONCE_LEN, RemovalProof};
 use cluster::{PeerHello, Requester};
 
 /// The accepting side of a handshake. After an error it must not be used any more.
@@ -74,13 +74,15 @@ impl Acceptor {
                     Some(message) => {
                         let (statement, proof) =
                             split_proof(&message[HEADER_LEN..]).ok_or(HandshakeError::AnotherSecret)?;
-                        let HandshakeConfig { secret, layout, members, named, .. } = &self.local;
+                        let HandshakeConfig { secret, layout, members, named, removed, .. } = &self.local;
                         if !secret.verify(ProofSender::Dial { statement }, dial, accept, proof) {
                             return Err(HandshakeError::AnotherSecret);
                         }
                         let peer = *peer;
                         let statement = read_statement(statement, self.version)?;
                         if let Some(theirs) = &statement {
+                            let proof = || Some(RemovalProof::new(secret, dial, accept));
+                            layout.check_removed(removed, &peer, proof)?;
                             layout.check_member(*members, &peer, theirs)?;
                             layout.check_identity(named, &peer, theirs)?;
                         }

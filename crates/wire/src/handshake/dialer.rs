@@ -3,7 +3,7 @@
 use super::framing::{HEADER_LEN, HandshakeBuffer, HandshakeMessageKind, pack};
 use super::hello::{AcceptorHello, dialer_hello, dialer_statement, read_acceptor, split_proof};
 use super::secret::ProofSender;
-use super::{HandshakeConfig, HandshakeError, LayoutStatement, NONCE_LEN};
+use super::{HandshakeConfig, HandshakeError, LayoutStatement, NONCE_LEN, RemovalProof};
 use cluster::{NodeIndex, PeerHello};
 
 /// The dialing side of a handshake. After an error it must not be used any more.
@@ -13,6 +13,8 @@ pub struct Dialer {
     expected: NodeIndex,
     /// The hello that was sent.
     hello: Vec<u8>,
+    /// The acceptor's hello without its proof, once it is authenticated.
+    accept: Vec<u8>,
     buffer: HandshakeBuffer,
     /// The authenticated peer.
     peer: Option<PeerHello>,
@@ -45,8 +47,16 @@ impl Dialer {
         let hello = dialer_hello(&local, &nonce);
         let version = local.versions.min;
         let buffer = HandshakeBuffer::default();
-        let dialer =
-            Self { local, expected, hello: hello.clone(), buffer, peer: None, version, statement: None };
+        let dialer = Self {
+            local,
+            expected,
+            hello: hello.clone(),
+            accept: Vec::new(),
+            buffer,
+            peer: None,
+            version,
+            statement: None,
+        };
         (dialer, hello)
     }
 
@@ -61,7 +71,7 @@ impl Dialer {
                 None => Ok(DialStep::NeedMore),
                 Some(message) => self.handle_hello(&message),
             },
-            Some(hello) => match self.buffer.take(HandshakeMessageKind::Welcome)? {
+            Some(hello) => match self.take_welcome()? {
                 None => Ok(DialStep::NeedMore),
                 Some(welcome) if welcome.len() > HEADER_LEN => {
                     Err(HandshakeError::Malformed { what: "a welcome with a body" })
@@ -82,11 +92,21 @@ impl Dialer {
         self.statement.as_ref()
     }
 
+    fn take_welcome(&mut self) -> Result<Option<Vec<u8>>, HandshakeError> {
+        let taken = self.buffer.take(HandshakeMessageKind::Welcome);
+        if let (Err(HandshakeError::RefusedByPeer { reason }), Some(theirs)) = (&taken, &self.statement)
+            && RemovalProof::is_in(reason, &self.local.secret, &self.hello, &self.accept)
+        {
+            return Err(HandshakeError::RemovedByPeer { epoch: theirs.epoch });
+        }
+        taken
+    }
+
     fn handle_hello(&mut self, message: &[u8]) -> Result<DialStep, HandshakeError> {
         let (hello, proof) =
             split_proof(message).filter(|(hello, _)| hello.len() >= HEADER_LEN).ok_or(NO_PROOF)?;
         let AcceptorHello { peer, version, statement } = read_acceptor(hello, &self.local)?;
-        let HandshakeConfig { secret, layout, named, .. } = &self.local;
+        let HandshakeConfig { secret, layout, named, removed, .. } = &self.local;
         if !secret.verify(ProofSender::Accept, &self.hello, hello, proof) {
             return Err(HandshakeError::AnotherSecret);
         }
@@ -94,8 +114,10 @@ impl Dialer {
             return Err(HandshakeError::WrongNode { expected: self.expected, found: peer.node });
         }
         if let Some(theirs) = &statement {
+            layout.check_removed(removed, &peer, || None)?;
             layout.check_identity(named, &peer, theirs)?;
         }
+        self.accept = hello.to_vec();
         self.peer = Some(peer);
         self.version = version;
         self.statement = statement;

@@ -2,10 +2,10 @@
 
 use super::framing::refused;
 use super::layout::LAYOUTS_SINCE;
-use super::{ClusterDigest, refusal};
+use super::{ClusterDigest, RemovalProof, refusal};
 use crate::plan_epoch::PLAN_EPOCHS_SINCE;
 use crate::{PROTOCOL_VERSION, PROTOCOL_VERSION_MIN};
-use cluster::{ClusterId, LayoutEpoch, LayoutRecord, NodeIndex};
+use cluster::{ClusterId, FEATURE_LEVEL_PLANS, LayoutEpoch, LayoutRecord, NodeIndex};
 use std::fmt;
 use stdx::NodeTag;
 
@@ -23,13 +23,15 @@ impl ProtocolVersions {
     pub const OURS: Self = Self { min: PROTOCOL_VERSION_MIN, max: PROTOCOL_VERSION };
 
     /// The versions that a node speaks while it holds this layout record. Peers that have no
-    /// records know the cluster of epoch 1 only. Peers that tell no epochs of plans know no changed
-    /// partitions.
+    /// records know the cluster of epoch 1 only. Peers that tell no epochs of plans know neither
+    /// changed partitions nor running plans.
     pub fn with_record(record: &LayoutRecord) -> Self {
         let is_first = |epoch: &LayoutEpoch| *epoch == LayoutEpoch::FIRST;
         let min = match is_first(&record.epoch) {
             true => PROTOCOL_VERSION_MIN,
-            false if record.changed.iter().all(is_first) => LAYOUTS_SINCE,
+            false if record.feature_level < FEATURE_LEVEL_PLANS && record.changed.iter().all(is_first) => {
+                LAYOUTS_SINCE
+            }
             false => PLAN_EPOCHS_SINCE,
         };
         Self { min, ..Self::OURS }
@@ -111,15 +113,27 @@ pub enum HandshakeError {
         /// The versions that the other node speaks.
         theirs: ProtocolVersions,
     },
-    /// The layout record declares that the other node does not come back.
+    /// This node's layout record refuses the other node for ever.
     #[error(
-        "the node with the id {:016x} is dead by the layout record of epoch {epoch}, and is refused for ever: stop it; to replace \
-         it at its address, start it with an empty --data, and with the file layout of a member if it is refused again", node_id.0
+        "the node with the id {:016x} was removed, replaced or declared dead, as the layout record of epoch {epoch} says, and is \
+         refused for ever: stop it; to replace it at its address, start it with an empty --data, and with the file layout of \
+         a member if it is refused again", node_id.0
     )]
     Removed {
         /// The node.
         node_id: NodeTag,
         /// Epoch of this node's record.
+        epoch: LayoutEpoch,
+        /// The proof for a dialer, which ends for it. An acceptor is told the sentence.
+        proof: Option<RemovalProof>,
+    },
+    /// The layout record of the other node refuses this one for ever.
+    #[error(
+        "the peer refuses this node for ever: the layout record of epoch {epoch} there has removed or replaced it, or declares it \
+         dead"
+    )]
+    RemovedByPeer {
+        /// Epoch of the other node's record.
         epoch: LayoutEpoch,
     },
     /// The slot of the other node has no member in this node's layout record.
@@ -201,7 +215,8 @@ impl HandshakeError {
     /// reason as well. `None` if the other side refused.
     pub fn refusal_bytes(&self) -> Option<Vec<u8>> {
         let reason = match self {
-            Self::RefusedByPeer { .. } => return None,
+            Self::RefusedByPeer { .. } | Self::RemovedByPeer { .. } => return None,
+            Self::Removed { proof: Some(proof), .. } => proof.to_string(),
             Self::AnotherList { ours, theirs } => {
                 Self::AnotherList { ours: *theirs, theirs: *ours }.to_string()
             }

@@ -2,7 +2,8 @@
 //!
 //! ```text
 //!  0  4  magic
-//!  4  1  kind: 1 dialer's hello, 2 acceptor's hello, 3 proof, 4 welcome, 5 refused
+//!  4  1  kind: 1 dialer's hello, 2 acceptor's hello, 3 proof, 4 welcome, 5 refused; of a join
+//!        6 hello, 7 challenge, 8 request
 //!  5  1  zero
 //!  6  2  length of the body
 //!  8     body
@@ -30,6 +31,9 @@ pub(super) enum HandshakeMessageKind {
     Proof = 3,
     Welcome = 4,
     Refused = 5,
+    JoinHello = 6,
+    JoinChallenge = 7,
+    JoinRequest = 8,
 }
 
 /// Encodes a message.

@@ -9,10 +9,9 @@
 //! 59      URL at which the node is reached
 //! ```
 
-use super::HandshakeError;
+use super::{HandshakeError, RemovalProof};
 use cluster::{
-    ClusterId, LayoutEpoch, LayoutRecord, MemberState, NodeIndex, NodeSet, PeerHello, RecordHash,
-    URL_BYTES_MAX,
+    ClusterId, LayoutEpoch, LayoutRecord, NodeIndex, NodeSet, PeerHello, RecordHash, URL_BYTES_MAX,
 };
 use stdx::NodeTag;
 use stdx::codec::{Reader, Truncated};
@@ -52,16 +51,13 @@ pub struct NamedMember {
     pub node_id: NodeTag,
     /// Its URL in the record.
     pub url: String,
-    /// Whether the record declares that it does not come back.
-    pub is_dead: bool,
 }
 
 impl NamedMember {
     /// The members of `record` whose node ids it names.
     pub fn all_of(record: &LayoutRecord) -> Vec<Self> {
         let named = record.members.iter().filter_map(|member| {
-            let is_dead = member.state == MemberState::Dead;
-            Some(Self { slot: member.slot, node_id: member.node_id?, url: member.url.clone(), is_dead })
+            Some(Self { slot: member.slot, node_id: member.node_id?, url: member.url.clone() })
         });
         named.collect()
     }
@@ -132,6 +128,20 @@ impl LayoutStatement {
         }
     }
 
+    /// Checks that this node's record does not refuse the other node for ever. That is for ever
+    /// also where the other node has a newer record.
+    pub(super) fn check_removed(
+        &self,
+        removed: &[NodeTag],
+        peer: &PeerHello,
+        proof: impl FnOnce() -> Option<RemovalProof>,
+    ) -> Result<(), HandshakeError> {
+        match removed.contains(&peer.tag) {
+            true => Err(HandshakeError::Removed { node_id: peer.tag, epoch: self.epoch, proof: proof() }),
+            false => Ok(()),
+        }
+    }
+
     /// Compares the identity of the other node with the one that this node's record names for its
     /// slot. A node with a newer record is not judged: its record may name another one.
     ///
@@ -145,11 +155,7 @@ impl LayoutStatement {
     ) -> Result<(), HandshakeError> {
         let member = named.iter().find(|member| member.slot == peer.node);
         let Some(member) = member.filter(|_| theirs.epoch <= self.epoch) else { return Ok(()) };
-        let is_named = member.node_id == peer.tag;
-        if is_named && member.is_dead {
-            return Err(HandshakeError::Removed { node_id: peer.tag, epoch: self.epoch });
-        }
-        if is_named || theirs.url.is_empty() || theirs.url == member.url {
+        if member.node_id == peer.tag || theirs.url.is_empty() || theirs.url == member.url {
             return Ok(());
         }
         Err(HandshakeError::AnotherIdentity {

@@ -30,6 +30,10 @@
 //! version before 4, and none before 5 if a partition has changed:
 //! [`ProtocolVersions::with_record`].
 //!
+//! A node that the record of the other side refuses for ever is told so, whatever its own record
+//! is: it was removed or replaced, or is declared dead. An acceptor proves that refusal, because
+//! the dialer ends for it: `removal`.
+//!
 //! A dialer in a slot without a member is refused for good, unless its record is newer than that of
 //! the acceptor. Then it is refused until the acceptor has learned that record from other members.
 //!
@@ -40,11 +44,14 @@
 //! it sends its own. Between the dialer's proof and `Welcome`, the acceptor's
 //! [`Node`](cluster::Node) decides whether to admit the link.
 //!
+//! A node that asks to be a member has a handshake of its own: `join`.
+//!
 //! An empty secret means that there is none: it protects nothing.
 //!
 //! **Caveats.** Any process that dials receives a proof over a hello of its own choice, and can
 //! test guesses of the secret against it offline: the secret must be long. `Welcome` and `Refused`
-//! are not authenticated: an attacker who can alter bytes can end a link anyway.
+//! are not authenticated, but for a refusal for ever: an attacker who can alter bytes can end a
+//! link anyway.
 
 mod acceptor;
 mod dialer;
@@ -53,8 +60,10 @@ mod early;
 mod error;
 mod framing;
 mod hello;
+mod join;
 mod layout;
 pub mod refusal;
+mod removal;
 mod secret;
 
 pub use acceptor::{AcceptStep, Acceptor};
@@ -62,11 +71,14 @@ pub use dialer::{DialStep, Dialer};
 pub use digest::ClusterDigest;
 pub use error::{HandshakeError, ProtocolVersions};
 pub use framing::HANDSHAKE_BYTES_MAX;
+pub use join::{JoinAcceptStep, JoinAcceptor, JoinDialer, JoinStep};
 pub use layout::{LayoutStatement, NamedMember};
+pub use removal::RemovalProof;
 pub use secret::Secret;
 
 use cluster::{NodeSet, PeerHello};
 use std::sync::Arc;
+use stdx::NodeTag;
 
 /// Length of a nonce in bytes.
 pub const NONCE_LEN: usize = 32;
@@ -84,6 +96,8 @@ pub struct HandshakeConfig {
     pub members: NodeSet,
     /// The members whose node ids the record names.
     pub named: Arc<[NamedMember]>,
+    /// The ids of the nodes that the record refuses for ever.
+    pub removed: Arc<[NodeTag]>,
     /// The cluster's secret.
     pub secret: Secret,
     /// Versions of the protocol that this node speaks: [`ProtocolVersions::OURS`], or fewer.

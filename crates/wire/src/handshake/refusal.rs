@@ -15,6 +15,15 @@ pub const COPY: &str = "another process answers at the address of this node, and
 /// member. The dialer dials again.
 pub const NOT_YET: &str = "the layout record of the dialer is not known here yet; it dials again";
 
+/// The layout record of the acceptor refuses the dialer for ever. The reason goes on with a proof,
+/// see [`RemovalProof`](super::RemovalProof). The dialer ends.
+pub const REMOVED: &str =
+    "the dialer was removed from the cluster, replaced or declared dead, and is refused for ever; proof ";
+
+/// Begin of the reason for which a member refuses a joining node for the moment. The node asks
+/// again.
+pub const JOIN_LATER: &str = "not now: ";
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -22,7 +31,7 @@ mod tests {
     #[test]
     fn the_page_of_the_wire_format_has_the_same_texts() {
         let page = include_str!("../../../../docs/wire-format.md");
-        for reason in [NOT_NOW, COPY, NOT_YET] {
+        for reason in [NOT_NOW, COPY, NOT_YET, REMOVED.trim_end()] {
             assert!(page.contains(&format!("`{reason}`")), "{reason}");
         }
     }

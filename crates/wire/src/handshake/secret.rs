@@ -21,6 +21,14 @@ pub(super) enum ProofSender<'a> {
         statement: &'a [u8],
     },
     Accept,
+    /// The acceptor, in a refusal for ever.
+    Removal,
+    /// The member that a joining node has dialed.
+    JoinAccept,
+    JoinDial {
+        /// The request of the joining node, which its proof carries.
+        request: &'a [u8],
+    },
 }
 
 impl Secret {
@@ -60,6 +68,9 @@ impl Secret {
         let (label, statement): (&[u8], &[u8]) = match sender {
             ProofSender::Dial { statement } => (b"veche dial", statement),
             ProofSender::Accept => (b"veche accept", &[]),
+            ProofSender::Removal => (b"veche removed", &[]),
+            ProofSender::JoinAccept => (b"veche join accept", &[]),
+            ProofSender::JoinDial { request } => (b"veche join dial", request),
         };
         let mac = Hmac::<Sha256>::new_from_slice(&self.0).expect("an HMAC takes keys of any length");
         mac.chain_update(label).chain_update(dial).chain_update(accept).chain_update(statement)

@@ -37,8 +37,8 @@ const GENERATIONS_SINCE: u8 = 3;
 /// record, and nodes vote on the next one.
 const LAYOUT_SINCE: u8 = 4;
 
-/// First version of the protocol in which heartbeats carry statements about the running plan of the
-/// sender's layout record.
+/// First version of the protocol in which heartbeats carry the greatest feature level of the
+/// sender, and its statements about the running plan of its layout record.
 const PLAN_SINCE: u8 = 5;
 
 /// Bit that is set in the kinds of answers.

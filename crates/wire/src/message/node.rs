@@ -342,6 +342,7 @@ fn put_heartbeat_payload(out: &mut Vec<u8>, heartbeat_payload: &HeartbeatPayload
         if let Some(LayoutStamp { epoch: _, fingerprint }) = heartbeat_payload.layout {
             put_u64(out, fingerprint);
             if version >= PLAN_SINCE {
+                out.extend_from_slice(&heartbeat_payload.feature_level_max.to_le_bytes());
                 put_plan_statements(out, &heartbeat_payload.plan);
             }
         }
@@ -371,6 +372,7 @@ fn heartbeat_payload(reader: &mut Reader<'_>, version: u8) -> Result<HeartbeatPa
         default_from: None,
         layout: None,
         votes_forgotten: flags & heartbeat_flag::VOTES_FORGOTTEN != 0,
+        feature_level_max: 0,
         plan: PlanStatements::default(),
     };
     if version >= GENERATIONS_SINCE {
@@ -394,6 +396,7 @@ fn heartbeat_payload(reader: &mut Reader<'_>, version: u8) -> Result<HeartbeatPa
         heartbeat_payload.layout = has_record.then(stamp).transpose()?;
     }
     if version >= PLAN_SINCE && heartbeat_payload.layout.is_some() {
+        heartbeat_payload.feature_level_max = reader.u32()?;
         heartbeat_payload.plan = plan_statements(reader)?;
     }
     Ok(heartbeat_payload)

@@ -278,9 +278,9 @@ pub(crate) fn any_heartbeat_payload() -> impl Strategy<Value = HeartbeatPayload>
         fenced: Some(LayoutEpoch(fenced)).filter(|epoch| epoch.0 > 0),
         complete: SwapSet::from_words(&words).expect("256 swaps"),
     });
-    let layout = (option::of(stamp), stated);
+    let layout = (option::of(stamp), any::<u32>(), stated);
     (plain, any_wall(), sync_state, option::of(any::<u64>()), now, remembered, layout).prop_map(
-        |(plain, wall, sync_state, tag, now, remembered, (layout, stated))| {
+        |(plain, wall, sync_state, tag, now, remembered, (layout, feature_level_max, stated))| {
             let (sent, draining, disk_full, hints_for_you, repair_pending, default_from, votes_forgotten) =
                 plain;
             HeartbeatPayload {
@@ -300,6 +300,7 @@ pub(crate) fn any_heartbeat_payload() -> impl Strategy<Value = HeartbeatPayload>
                 generation: now
                     .map(|(number, bound)| GenerationReport { number, clock: Hlc::from_bits(bound) }),
                 default_from: NonZeroU8::new(default_from),
+                feature_level_max: layout.map_or(0, |_| feature_level_max),
                 plan: layout.map(|_| stated).unwrap_or_default(),
                 layout,
                 votes_forgotten,

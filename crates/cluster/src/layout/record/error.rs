@@ -1,8 +1,8 @@
 //! Reasons why a record is not one of its cluster.
 
 use super::{
-    FEATURE_LEVEL_NAMED, FEATURE_LEVEL_PLANS, FORMER_IDS_MAX, MemberState, SWAPS_MAX, URL_BYTES_MAX,
-    VOTERS_MAX, WEIGHT_DEFAULT, ZONE_BYTES_MAX,
+    FEATURE_LEVEL_PLANS, FORMER_IDS_MAX, MemberState, SWAPS_MAX, URL_BYTES_MAX, VOTERS_MAX, WEIGHT_DEFAULT,
+    ZONE_BYTES_MAX,
 };
 use crate::layout::{NODES_MAX, NodeIndex, PartitionId};
 
@@ -10,12 +10,12 @@ use crate::layout::{NODES_MAX, NodeIndex, PartitionId};
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum LayoutRecordError {
     /// The record needs a later release.
-    #[error(
-        "it has feature level {level}, and this release supports up to {FEATURE_LEVEL_NAMED}: upgrade this node"
-    )]
+    #[error("it has feature level {level}, and this node supports up to {max}: upgrade it")]
     FeatureLevel {
         /// Feature level of the record.
         level: u32,
+        /// Greatest feature level that this node supports.
+        max: u32,
     },
     /// There are no members, or too many.
     #[error("it has {members} members, and a cluster has 1 to {NODES_MAX}")]

@@ -2,7 +2,8 @@
 //!
 //! **Promise.** From feature level 3 on, a record knows the ids of the nodes that were removed from
 //! the cluster, and of those whose slots other nodes have taken. No later record names one of them.
-//! So a removed node, and the former disk of a member, can be told that they do not come back.
+//! So a removed node, and the former disk of a member, can be told that they do not come back. So
+//! can a node that is declared dead, which stays a member until it is removed or replaced.
 //!
 //! **Mechanism.** A record has the former ids of its parent, and behind them the ids that it no
 //! longer names itself, in the order of their slots. [`LayoutRecord::verify`] computes the list and
@@ -13,7 +14,7 @@
 //! nothing by the record, and may ask to join. Its directory names the slot that it had, which
 //! another node has now. Ids that were replaced before level 3 are not known.
 
-use super::{FEATURE_LEVEL_PLANS, LayoutRecord, LayoutRecordError};
+use super::{FEATURE_LEVEL_PLANS, LayoutRecord, LayoutRecordError, MemberState};
 use std::collections::BTreeSet;
 use stdx::NodeTag;
 
@@ -25,6 +26,18 @@ impl LayoutRecord {
     /// refused for ever.
     pub fn is_former_id(&self, id: NodeTag) -> bool {
         self.former_ids.contains(&id)
+    }
+
+    /// The ids of the nodes that are refused for ever: the former ones, and those that are declared
+    /// dead.
+    pub fn removed_ids(&self) -> impl Iterator<Item = NodeTag> + '_ {
+        let dead = self.members.iter().filter(|member| member.state == MemberState::Dead);
+        self.former_ids.iter().copied().chain(dead.filter_map(|member| member.node_id))
+    }
+
+    /// Whether the node with this id is refused for ever.
+    pub fn has_removed(&self, id: NodeTag) -> bool {
+        self.removed_ids().any(|removed| removed == id)
     }
 
     /// Records the ids that `parent` names and this record does not. Called last on a record that

@@ -43,9 +43,6 @@ mod recovery;
 mod statement;
 mod verify;
 
-#[cfg(test)]
-pub(crate) use verify::carried_out::PlansCarriedOut;
-
 pub use codec::{LAYOUT_RECORD_BYTES_MAX, LayoutDecodeError};
 pub use error::LayoutRecordError;
 pub use first::ClusterOrigin;
@@ -59,9 +56,13 @@ use sha2::{Digest, Sha256};
 use std::fmt;
 use stdx::NodeTag;
 
-/// The greatest feature level whose records this release reads and checks. It votes for records and
-/// adopts them up to [`FEATURE_LEVEL_NAMED`].
+/// The greatest feature level whose records this release reads and checks. A node votes for records
+/// and adopts them up to the level of its own limit, which is [`FEATURE_LEVEL_MAX_DEFAULT`] unless
+/// it is set.
 pub const FEATURE_LEVEL: u32 = FEATURE_LEVEL_PLANS;
+/// The greatest feature level of the records that nodes of this release carry out. Members begin
+/// and end plans, and do not move the data of them yet.
+pub const FEATURE_LEVEL_MAX_DEFAULT: u32 = FEATURE_LEVEL_NAMED;
 /// The feature level of records that are decided and name the ids of all members that are not dead.
 /// The nodes of a cluster raise its record to this level by themselves.
 pub const FEATURE_LEVEL_NAMED: u32 = 2;

@@ -2,8 +2,8 @@
 
 use super::plan::{SwapChange, exchanged};
 use super::{
-    FEATURE_LEVEL, FEATURE_LEVEL_NAMED, FEATURE_LEVEL_PLANS, LayoutEpoch, LayoutMember, LayoutRecord,
-    LayoutRecordError, MemberState, RecordHash, URL_BYTES_MAX, VOTERS_MAX, WEIGHT_DEFAULT, ZONE_BYTES_MAX,
+    FEATURE_LEVEL, FEATURE_LEVEL_PLANS, LayoutEpoch, LayoutMember, LayoutRecord, LayoutRecordError,
+    MemberState, RecordHash, URL_BYTES_MAX, VOTERS_MAX, WEIGHT_DEFAULT, ZONE_BYTES_MAX,
 };
 use crate::layout::{NODES_MAX, NodeIndex, NodeSet, PartitionId};
 use std::collections::BTreeSet;
@@ -11,15 +11,6 @@ use stdx::NodeTag;
 
 /// Most partitions.
 pub(super) const PARTITIONS_MAX: usize = 1 << 16;
-
-/// Greatest feature level of the records that nodes of this release carry out.
-#[cfg(not(test))]
-const fn level_carried_out() -> u32 {
-    FEATURE_LEVEL_NAMED
-}
-
-#[cfg(test)]
-use carried_out::level_carried_out;
 
 impl LayoutRecord {
     /// Checks the constraints that hold for every record.
@@ -29,7 +20,7 @@ impl LayoutRecord {
     pub fn check(&self) -> Result<(), LayoutRecordError> {
         let level = self.feature_level;
         if level > FEATURE_LEVEL {
-            return Err(LayoutRecordError::FeatureLevel { level });
+            return Err(LayoutRecordError::FeatureLevel { level, max: FEATURE_LEVEL });
         }
         let members = self.members.len();
         if !(1..=NODES_MAX).contains(&members) {
@@ -54,14 +45,14 @@ impl LayoutRecord {
         self.check_plan()
     }
 
-    /// Checks that nodes of this release act as the record demands. They read running plans and do
-    /// not carry them out yet, so they neither vote for such a record nor adopt it.
+    /// Checks that a node which carries out records up to the feature level `max` acts as this
+    /// record demands. Otherwise it neither votes for the record nor adopts it.
     ///
     /// # Errors
     /// [`LayoutRecordError::FeatureLevel`].
-    pub(crate) fn check_supported(&self) -> Result<(), LayoutRecordError> {
+    pub(crate) const fn check_supported(&self, max: u32) -> Result<(), LayoutRecordError> {
         let level = self.feature_level;
-        if level > level_carried_out() { Err(LayoutRecordError::FeatureLevel { level }) } else { Ok(()) }
+        if level > max { Err(LayoutRecordError::FeatureLevel { level, max }) } else { Ok(()) }
     }
 
     fn check_members(&self) -> Result<(), LayoutRecordError> {
@@ -272,35 +263,4 @@ impl LayoutMember {
 /// A set of slots that are within the limit.
 fn slots(list: &[NodeIndex]) -> NodeSet {
     list.iter().copied().collect()
-}
-
-/// The feature level that nodes of a test carry out.
-#[cfg(test)]
-pub(crate) mod carried_out {
-    use super::{FEATURE_LEVEL_NAMED, FEATURE_LEVEL_PLANS};
-    use std::cell::Cell;
-
-    thread_local! {
-        static LEVEL: Cell<u32> = const { Cell::new(FEATURE_LEVEL_NAMED) };
-    }
-
-    pub(super) fn level_carried_out() -> u32 {
-        LEVEL.get()
-    }
-
-    /// Has the nodes of this thread carry out records with plans, until it is dropped.
-    pub(crate) struct PlansCarriedOut(());
-
-    impl PlansCarriedOut {
-        pub(crate) fn begin() -> Self {
-            LEVEL.set(FEATURE_LEVEL_PLANS);
-            Self(())
-        }
-    }
-
-    impl Drop for PlansCarriedOut {
-        fn drop(&mut self) {
-            LEVEL.set(FEATURE_LEVEL_NAMED);
-        }
-    }
 }

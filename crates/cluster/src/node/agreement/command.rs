@@ -333,7 +333,7 @@ impl Node {
         let obstacle = self.obstacle_to_proposal(agreement);
         if obstacle.is_none() || first.applies_to != Some(parent.epoch) {
             let child = first.command.apply(parent).and_then(|child| {
-                child.check_supported()?;
+                agreement.voter.check_supported(&child)?;
                 Ok(child)
             });
             match (child, obstacle) {
@@ -420,6 +420,3 @@ impl Commands {
         self.queue.iter().map(|pending| pending.end_at).min()
     }
 }
-
-#[cfg(test)]
-mod tests;

@@ -189,7 +189,7 @@ impl Agreement {
         if record.cluster != decided.cluster {
             return Some(LayoutConflictReason::AnotherCluster);
         }
-        if let Err(error) = record.check_supported() {
+        if let Err(error) = self.voter.check_supported(record) {
             return Some(LayoutConflictReason::Refused(error));
         }
         let refused = record.verify_newer(decided).err();
@@ -243,7 +243,8 @@ mod tests {
     };
     use super::*;
     use crate::{
-        AcceptorState, ChainNode, ClusterOrigin, Incarnation, ProposalBallot, VoteHistory, VoterState,
+        AcceptorState, ChainNode, ClusterOrigin, FEATURE_LEVEL_MAX_DEFAULT, Incarnation, ProposalBallot,
+        VoteHistory, VoterState,
     };
     use std::collections::VecDeque;
     use stdx::NodeTag;
@@ -263,7 +264,7 @@ mod tests {
         let state = VoterState { history: VoteHistory::Complete, acceptor };
         Agreement {
             me,
-            voter: DurableVoter::new(me, state, Instant::ZERO),
+            voter: DurableVoter::new(me, state, FEATURE_LEVEL_MAX_DEFAULT, Instant::ZERO),
             adopted: AdoptedRecord::new(record),
             proposals: Proposals::default(),
             commands: super::super::Commands::default(),

@@ -85,9 +85,9 @@ pub use status::{AgreementStatus, VoterStatus};
 use super::Node;
 use super::dispatch::RequestPurpose;
 use crate::{
-    ChainNode, ChainRecord, ChainRequest, ChainResponse, EncodedRecord, LayoutRecord, LayoutStamp, LinkId,
-    MemberState, MessageId, NodeIndex, NodeRequest, NodeResponse, NodeSet, PeerAnswer, RecordHash,
-    ReplicaFault, SyncState, VoteHistory, VoterState,
+    ChainNode, ChainRecord, ChainRequest, ChainResponse, EncodedRecord, LayoutEpoch, LayoutRecord,
+    LayoutStamp, LinkId, MemberState, MessageId, NodeIndex, NodeRequest, NodeResponse, NodeSet, PeerAnswer,
+    RecordHash, ReplicaFault, SyncState, VoteHistory, VoterState,
 };
 use command::Commands;
 use fetch::Fetch;
@@ -122,6 +122,12 @@ pub enum AgreementEffect {
         id: LayoutCommandId,
         /// The end.
         outcome: LayoutCommandOutcome,
+    },
+    /// A peer refuses this node for ever, because its record of this epoch has removed or replaced
+    /// it, or declares it dead. The host ends the process. This node need not hold that record.
+    Removed {
+        /// Epoch of the peer's record.
+        epoch: LayoutEpoch,
     },
     /// A peer holds a record that contradicts the one of this node. Neither node adopts the other's
     /// record.
@@ -169,7 +175,7 @@ impl Node {
         let adopted = AdoptedRecord::new(Arc::clone(&state.acceptor.decided));
         self.agreement = Some(Agreement {
             me,
-            voter: DurableVoter::new(me, state, now.mono),
+            voter: DurableVoter::new(me, state, self.limits.feature_level_max, now.mono),
             adopted,
             proposals: Proposals::default(),
             commands: Commands::default(),
@@ -206,6 +212,13 @@ impl Node {
     pub(super) fn handle_new_voter_process(&mut self, now: Now) {
         if let Some(agreement) = &mut self.agreement {
             agreement.proposals.handle_new_process(now.mono);
+        }
+    }
+
+    /// Tells the host that a peer refuses this node for ever.
+    pub(super) fn report_removal(&mut self, epoch: LayoutEpoch) {
+        if let Some(agreement) = &mut self.agreement {
+            agreement.effects.push_back(AgreementEffect::Removed { epoch });
         }
     }
 

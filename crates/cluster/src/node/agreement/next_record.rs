@@ -12,11 +12,14 @@
 //!    feature level of plans the node is rebuilt first. From this level on it is named first,
 //!    because its sources fence the epoch that names it before they are read. Running swaps take
 //!    the transitions that follow from the loss.
-//! 3. **A moved node.** A node that is linked states another URL than the record has: the URL is
+//! 3. **The feature level.** Each member that is not dead carries out records of a greater level:
+//!    the level is raised to the least one of theirs. Like the ids, this needs every such member.
+//!    No later record has a lesser level, so a node of an earlier release is no member any more.
+//! 4. **A moved node.** A node that is linked states another URL than the record has: the URL is
 //!    replaced.
-//! 4. **Voters.** The voters are spread over the zones. One at a time is added, replaced or
+//! 5. **Voters.** The voters are spread over the zones. One at a time is added, replaced or
 //!    removed. A voter that has forgotten its votes stays only while no other member can vote.
-//! 5. **The running plan.** Its swaps take the steps that the statements of the members permit: see
+//! 6. **The running plan.** Its swaps take the steps that the statements of the members permit: see
 //!    [`plan_step`](super::plan_step).
 
 use super::plan_step::next_plan_step;
@@ -41,6 +44,8 @@ pub(super) struct HeardMember {
     pub(super) holds_adopted: bool,
     /// Whether it knows all votes by its id. Otherwise it does not vote.
     pub(super) has_votes: bool,
+    /// Greatest feature level of the records that it carries out; 0 if it does not say.
+    pub(super) feature_level_max: u32,
     /// Its statements about the plan of the record that it holds.
     pub(super) statements: PlanStatements,
 }
@@ -63,6 +68,7 @@ pub(super) fn next_record(adopted: &LayoutRecord, heard: &HeardCluster) -> Optio
         return with_ids(adopted, heard).filter(|record| record.verify(adopted).is_ok());
     }
     let changes = with_new_ids(adopted, heard)
+        .chain(with_next_level(adopted, heard))
         .chain(with_new_urls(adopted, heard))
         .chain(with_next_voters(adopted, heard))
         .chain(next_plan_step(adopted, heard));
@@ -152,6 +158,18 @@ fn with_new_ids<'a>(
         record.replace_node(member.slot, new);
         Some(record)
     })
+}
+
+fn with_next_level(adopted: &LayoutRecord, heard: &HeardCluster) -> Option<LayoutRecord> {
+    let level_of = |member: &LayoutMember| {
+        let its = heard.ready(member.slot).filter(|its| member.node_id == Some(its.id));
+        its.map_or(0, |its| its.feature_level_max)
+    };
+    let feature_level = living(adopted).map(level_of).min()?;
+    if feature_level <= adopted.feature_level {
+        return None;
+    }
+    Some(LayoutRecord { feature_level, ..adopted.next()? })
 }
 
 fn with_new_urls<'a>(
@@ -258,6 +276,7 @@ mod tests {
             is_settled: true,
             holds_adopted: true,
             has_votes: true,
+            feature_level_max: FEATURE_LEVEL_NAMED,
             statements: PlanStatements::default(),
         }
     }
@@ -384,6 +403,59 @@ mod tests {
         hear_other_node(&mut heard, slot, NodeTag(10));
         let last = next_record(&next, &heard).expect("a third disk");
         assert_eq!(last.former_ids, [id(slot), NodeTag(9)]);
+    }
+
+    /// All members are heard and carry out records with plans.
+    fn all_heard_with_plans(record: &LayoutRecord) -> HeardCluster {
+        let mut heard = all_heard(record);
+        heard.members.values_mut().for_each(|its| its.feature_level_max = FEATURE_LEVEL_PLANS);
+        heard
+    }
+
+    #[test]
+    fn the_feature_level_is_raised_once_every_member_carries_it_out() {
+        for nodes in [1, 2, 3, 7] {
+            let record = named(nodes);
+            let heard = all_heard_with_plans(&record);
+            let next = next_record(&record, &heard).expect("a greater level");
+            let expected =
+                LayoutRecord { feature_level: FEATURE_LEVEL_PLANS, ..record.next().expect("a small epoch") };
+            assert_eq!(next, expected, "nothing else changes");
+            assert_eq!(next_record(&next, &heard), None, "there is no greater level");
+            assert_eq!(next_record(&next, &all_heard(&next)), None, "it is never lowered");
+        }
+        let first = first(3);
+        let next = next_record(&first, &all_heard_with_plans(&first)).expect("all are heard");
+        assert_eq!(next.feature_level, FEATURE_LEVEL_NAMED, "the ids are named before");
+    }
+
+    #[test]
+    fn the_feature_level_waits_for_every_member_that_is_not_dead() {
+        type Change = fn(&mut HeardMember);
+        let record = named(4);
+        let changes: [Change; 4] = [
+            |its| its.feature_level_max = FEATURE_LEVEL_NAMED,
+            |its| its.feature_level_max = 0,
+            |its| its.holds_adopted = false,
+            |its| its.is_settled = false,
+        ];
+        for change in changes {
+            let mut heard = all_heard_with_plans(&record);
+            change(heard.members.get_mut(&NodeIndex(3)).expect("it is heard"));
+            assert_eq!(next_record(&record, &heard), None);
+        }
+        let mut heard = all_heard_with_plans(&record);
+        hear_other_node(&mut heard, NodeIndex(3), NodeTag(9));
+        let its = heard.members.get_mut(&NodeIndex(3)).expect("it is heard");
+        (its.feature_level_max, its.is_settled) = (FEATURE_LEVEL_PLANS, false);
+        assert_eq!(next_record(&record, &heard), None, "the named node is not heard");
+        heard.members.remove(&NodeIndex(3));
+        assert_eq!(next_record(&record, &heard), None, "it is down");
+        let mut record = record;
+        record.members[3].state = MemberState::Dead;
+        record.voters = [0, 1, 2].map(NodeIndex).to_vec();
+        let next = next_record(&record, &heard).expect("a dead member is not waited for");
+        assert_eq!(next.feature_level, FEATURE_LEVEL_PLANS);
     }
 
     #[test]

@@ -113,6 +113,7 @@ impl Node {
         if parent.epoch < epoch {
             return Err(ProposeError::NotAdopted { epoch });
         }
+        agreement.voter.check_supported(&record)?;
         record.verify(&parent)?;
         if parent.needs_all_voters() && !self.may_name_ids(&parent) {
             return Err(ProposeError::IdsNotNamed);

@@ -32,8 +32,9 @@
 //! not have the right to vote, which only they know: a proposal among too few of them fails and is
 //! repeated. The node of a member that was declared dead does not become active again; another node
 //! in its slot does. Below the feature level of plans, the id of a replaced node can be named again
-//! while the new one is down. That node lacks the writes that the new one acknowledged. The feature
-//! level of a later release needs a statement by each member of its release.
+//! while the new one is down. That node lacks the writes that the new one acknowledged. A node
+//! whose adopted record has a feature level that it does not carry out proposes nothing: it was put
+//! back to an earlier release.
 
 use super::next_record::{HeardCluster, HeardMember, next_record};
 use super::proposal::ProposalRequester;
@@ -167,7 +168,7 @@ impl Node {
         let adopted = Arc::clone(&agreement.adopted.record);
         let is_adopting = agreement.voter.decided().epoch > adopted.epoch;
         let is_busy = agreement.reconciliation.is_paused || agreement.proposals.is_running() || is_adopting;
-        if is_busy || self.drain.is_some() {
+        if is_busy || self.drain.is_some() || agreement.voter.check_supported(&adopted).is_err() {
             return;
         }
         let (me, reachable) = (self.member.me, self.reachable_voters(&adopted));
@@ -215,6 +216,7 @@ impl Node {
             is_settled: self.is_read_eligible() && self.is_in_place(),
             holds_adopted: true,
             has_votes: !self.has_forgotten_votes(),
+            feature_level_max: self.limits.feature_level_max,
             statements: self.plan_statements(),
         };
         let peers = self.peer_nodes().filter_map(|node| self.heard_peer(node).map(|heard| (node, heard)));
@@ -237,6 +239,7 @@ impl Node {
             is_settled: peer.sync_state() == SyncState::Settled,
             holds_adopted: stated.is_some() || dialed.heartbeat.is_some_and(|its| its.layout == stamp),
             has_votes: dialed.heartbeat.is_some_and(|its| !its.votes_forgotten),
+            feature_level_max: dialed.heartbeat.map_or(0, |its| its.feature_level_max),
             statements: stated.unwrap_or_default(),
         })
     }

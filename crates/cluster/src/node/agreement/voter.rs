@@ -3,10 +3,12 @@
 //! **Invariant.** A response leaves when the state with which it was made, or a later one, is
 //! durable. This includes responses that did not change the state: a repeated request is answered
 //! like the first one, whose change may not be durable yet.
+//!
+//! A record of a feature level that the node does not carry out is neither accepted nor learned.
 
 use crate::{
-    ChainNode, ChainRequest, ChainResponse, EpochAcceptor, LayoutRecord, LinkId, MessageId, VoteHistory,
-    VoterState,
+    ChainNode, ChainRequest, ChainResponse, EpochAcceptor, LayoutRecord, LayoutRecordError, LinkId,
+    MessageId, VoteHistory, VoterState,
 };
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -36,6 +38,8 @@ pub(super) enum ChainRequester {
 pub(super) struct DurableVoter {
     acceptor: EpochAcceptor<Arc<LayoutRecord>>,
     history: VoteHistory,
+    /// Greatest feature level of the records that the node carries out.
+    level_max: u32,
     /// Number of the present state; it grows with each change.
     revision: u64,
     /// Number of the last durable state, and the decided record in it.
@@ -50,11 +54,12 @@ pub(super) struct DurableVoter {
 }
 
 impl DurableVoter {
-    pub(super) fn new(me: ChainNode, state: VoterState, now: Instant) -> Self {
+    pub(super) fn new(me: ChainNode, state: VoterState, level_max: u32, now: Instant) -> Self {
         let decided = Arc::clone(&state.acceptor.decided);
         Self {
             acceptor: EpochAcceptor::new(me, state.acceptor),
             history: state.history,
+            level_max,
             revision: 0,
             durable: (0, decided),
             in_flight: None,
@@ -67,6 +72,14 @@ impl DurableVoter {
     /// The newest decided record, which need not be durable.
     pub(super) const fn decided(&self) -> &Arc<LayoutRecord> {
         &self.acceptor.state().decided
+    }
+
+    /// Checks that the node carries out the records of this feature level.
+    ///
+    /// # Errors
+    /// [`LayoutRecordError::FeatureLevel`].
+    pub(super) fn check_supported(&self, record: &LayoutRecord) -> Result<(), LayoutRecordError> {
+        record.check_supported(self.level_max)
     }
 
     /// Whether the node adopts this decided record although it holds another epoch 1 than the
@@ -123,6 +136,11 @@ impl DurableVoter {
         request: ChainRequest<Arc<LayoutRecord>>,
         can_vote: bool,
     ) -> ChainResponse<Arc<LayoutRecord>> {
+        let held = self.decided().epoch;
+        let is_supported = |record: &Arc<LayoutRecord>| self.check_supported(record).is_ok();
+        if request.record().is_some_and(|record| record.epoch > held && !is_supported(record)) {
+            return ChainResponse::Refused { epoch: held };
+        }
         let before = self.acceptor.state().clone();
         let response = match can_vote {
             true => self.acceptor.handle(request),
@@ -168,7 +186,10 @@ impl DurableVoter {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{AcceptorState, ClusterOrigin, Incarnation, NodeIndex, ProposalBallot};
+    use crate::{
+        AcceptorState, ChainVote, ClusterOrigin, FEATURE_LEVEL_NAMED, FEATURE_LEVEL_PLANS, Incarnation,
+        NodeIndex, ProposalBallot,
+    };
     use stdx::NodeTag;
 
     fn voter() -> DurableVoter {
@@ -178,7 +199,24 @@ mod tests {
         let record = LayoutRecord::first(origin).expect("three nodes are a cluster");
         let acceptor = AcceptorState::of(Arc::new(record));
         let state = VoterState { history: VoteHistory::Complete, acceptor };
-        DurableVoter::new(ChainNode { slot: NodeIndex(0), id: NodeTag(7) }, state, Instant::ZERO)
+        let me = ChainNode { slot: NodeIndex(0), id: NodeTag(7) };
+        DurableVoter::new(me, state, FEATURE_LEVEL_NAMED, Instant::ZERO)
+    }
+
+    #[test]
+    fn a_record_of_a_level_that_the_node_does_not_carry_out_is_neither_accepted_nor_learned() {
+        for (level, is_taken) in [(FEATURE_LEVEL_NAMED, true), (FEATURE_LEVEL_PLANS, false)] {
+            let ballot = ProposalBallot { round: 1, proposer: NodeTag(8), incarnation: Incarnation(9) };
+            let mut voter = voter();
+            let mut record = voter.decided().next().expect("a small epoch");
+            record.feature_level = level;
+            let record = Arc::new(record);
+            let vote = ChainVote { ballot, record: Arc::clone(&record) };
+            let answer = voter.apply(ChainRequest::Accept(vote), true);
+            assert_eq!(matches!(answer, ChainResponse::Accepted { .. }), is_taken, "level {level}");
+            voter.learn(Arc::clone(&record));
+            assert_eq!(*voter.decided() == record, is_taken, "level {level}");
+        }
     }
 
     fn prepare(voter: &mut DurableVoter, round: u64) -> Result<(), TooManyWaiting> {

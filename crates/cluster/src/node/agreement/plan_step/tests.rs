@@ -36,7 +36,14 @@ fn cluster(nodes: usize, partitions: u32, default_from: u8) -> LayoutRecord {
 }
 
 fn heard_as(id: NodeTag, is_settled: bool, holds_adopted: bool, statements: PlanStatements) -> HeardMember {
-    HeardMember { id, is_settled, holds_adopted, has_votes: true, statements }
+    HeardMember {
+        id,
+        is_settled,
+        holds_adopted,
+        has_votes: true,
+        feature_level_max: FEATURE_LEVEL_PLANS,
+        statements,
+    }
 }
 
 /// The members as they are heard that have fenced up to these epochs and hold complete copies.
@@ -229,6 +236,7 @@ fn the_number_of_swaps_in_flight_is_bounded() {
                 url: url(node),
                 zone: String::new(),
                 weight: 1,
+                feature_level_max: FEATURE_LEVEL_PLANS,
             };
             record = record.with_joined(joining).expect("a new node");
         }
@@ -475,7 +483,13 @@ impl PlanWorld {
         if self.rng.chance(0.7) && record.members.len() < 8 {
             let id = NodeTag(self.next_id);
             self.next_id += 1;
-            let node = JoiningNode { id, url: url(self.next_id as usize), zone: String::new(), weight: 1 };
+            let node = JoiningNode {
+                id,
+                url: url(self.next_id as usize),
+                zone: String::new(),
+                weight: 1,
+                feature_level_max: FEATURE_LEVEL_PLANS,
+            };
             changes.push(PlacementChange::Add { url: node.url.clone() });
             record = record.with_joined(node).expect("a new node");
             self.decide(record.clone());
@@ -617,7 +631,13 @@ fn a_change_ends_with_the_placement_of_its_plan() {
         world.records[0] = cluster(5, 64, 3);
         world.nodes.clear();
         world.add_nodes();
-        let joined = JoiningNode { id: NodeTag(900), url: url(9), zone: String::new(), weight: 1 };
+        let joined = JoiningNode {
+            id: NodeTag(900),
+            url: url(9),
+            zone: String::new(),
+            weight: 1,
+            feature_level_max: FEATURE_LEVEL_PLANS,
+        };
         let record = world.newest().with_joined(joined).expect("a new node");
         world.decide(record);
         let changes =

@@ -1,26 +1,15 @@
 //! Commands on the layout: each ends with one outcome, and takes effect at most once.
-//!
-//! These are conversations of the simulated cluster of `crates/cluster/tests/agreement`. They are
-//! here because nodes carry out records with plans in tests of this crate only.
 
-#[allow(dead_code, reason = "other tests use the rest")]
-#[path = "../../../../tests/agreement/cluster_of_voters.rs"]
-mod cluster_of_voters;
-
-use crate::layout::PlansCarriedOut;
+use crate::cluster_of_voters::{Cluster, Disk, WITHIN, named};
 use crate::world::{MILLISECOND, SECOND};
-use crate::{
+use cluster::{
     CommandObstacle, CommandRefusal, FEATURE_LEVEL_NAMED, FEATURE_LEVEL_PLANS, JoiningNode, LayoutCommand,
     LayoutCommandOutcome, LayoutEpoch, LayoutRecord, LayoutRecordError, MemberState, NodeIndex,
     PlacementChange, PlacementPlan, PlannedChange, ProposeError, RateLimit,
 };
-use cluster_of_voters::{Cluster, Disk, named};
-use std::ops::{Deref, DerefMut};
 use std::sync::Arc;
 use std::time::Duration;
 use stdx::NodeTag;
-
-const WITHIN: Duration = Duration::from_secs(5);
 
 /// A balanced record of the level of plans.
 fn balanced(hosts: usize) -> LayoutRecord {
@@ -31,29 +20,10 @@ fn balanced(hosts: usize) -> LayoutRecord {
     record
 }
 
-/// A cluster whose nodes carry out records with plans.
-struct PlansCluster {
-    cluster: Cluster,
-    _carried_out: PlansCarriedOut,
-}
-
-impl Deref for PlansCluster {
-    type Target = Cluster;
-
-    fn deref(&self) -> &Cluster {
-        &self.cluster
-    }
-}
-
-impl DerefMut for PlansCluster {
-    fn deref_mut(&mut self) -> &mut Cluster {
-        &mut self.cluster
-    }
-}
-
-fn started(hosts: usize, seed: u64) -> PlansCluster {
-    let mut cluster =
-        PlansCluster { cluster: Cluster::of(balanced(hosts), seed), _carried_out: PlansCarriedOut::begin() };
+/// Nodes that carry out records with plans.
+fn started(hosts: usize, seed: u64) -> Cluster {
+    let mut cluster = Cluster::of(balanced(hosts), seed);
+    cluster.world.limits.feature_level_max = FEATURE_LEVEL_PLANS;
     cluster.start_all();
     cluster
 }
@@ -64,6 +34,7 @@ fn joining(id: u64) -> LayoutCommand {
         url: format!("http://new{id}:1"),
         zone: String::new(),
         weight: 1,
+        feature_level_max: FEATURE_LEVEL_PLANS,
     })
 }
 
@@ -369,10 +340,204 @@ fn a_command_waits_for_a_proposal_of_the_host_and_goes_before_reconciliation() {
 }
 
 #[test]
-fn a_command_on_a_record_that_this_release_does_not_carry_out_is_refused() {
+fn a_node_that_takes_no_part_in_the_agreement_takes_no_command() {
+    let mut alone = Cluster::new(1, 1);
+    alone.joins[0] = false;
+    alone.start(0);
+    assert_eq!(alone.command(0, 1, joining(90), WITHIN), Err(ProposeError::NoPart));
+}
+
+#[test]
+fn a_change_is_refused_if_the_lists_or_the_default_of_replicas_differ_from_those_of_its_plan() {
+    let cluster = started(4, 1);
+    let LayoutCommand::Begin(change) = begin(&cluster, 0, &[weight(1, 3)]) else { unreachable!("it begins") };
+    let record = cluster.adopted(0);
+    let apply = |record: &LayoutRecord| LayoutCommand::Begin(change.clone()).apply(record);
+    assert!(apply(&record).is_ok());
+    let mut other = (*record).clone();
+    other.lists.swap(0, 1);
+    assert_eq!(apply(&other), Err(CommandRefusal::PlanOutdated));
+    let other = LayoutRecord { default_from: 2, ..(*record).clone() };
+    assert_eq!(apply(&other), Err(CommandRefusal::PlanOutdated));
+    let mut other = (*record).clone();
+    other.members[2].zone = "west".to_owned();
+    assert_eq!(apply(&other), Err(CommandRefusal::PlanOutdated));
+    let limited = PlannedChange { rate_limit: RateLimit::new(5), ..(*change).clone() };
+    let begun = LayoutCommand::Begin(Box::new(limited)).apply(&record).expect("a change");
+    assert_eq!(begun.plan.and_then(|plan| plan.rate_limit), RateLimit::new(5));
+}
+
+#[test]
+fn plans_have_equal_names_only_if_they_are_equal() {
+    let cluster = started(4, 1);
+    let LayoutCommand::Begin(change) = begin(&cluster, 0, &[weight(1, 3)]) else { unreachable!("it begins") };
+    type Change = fn(&mut PlannedChange);
+    let changes: [Change; 10] = [
+        |it| it.base = Arc::new(LayoutRecord { epoch: LayoutEpoch(9), ..(*it.base).clone() }),
+        |it| it.rate_limit = RateLimit::new(5),
+        |it| it.plan.members[1].weight = 4,
+        |it| it.plan.members[1].zone = "west".to_owned(),
+        |it| it.plan.members[1].url = "http://other:1".to_owned(),
+        |it| it.plan.members[1].node_id = Some(NodeTag(77)),
+        |it| it.plan.members[3].slot = NodeIndex(9),
+        |it| it.plan.removed = [NodeIndex(1)].into_iter().collect(),
+        |it| it.plan.dead = [NodeIndex(1)].into_iter().collect(),
+        |it| it.plan.lists.swap(0, 1),
+    ];
+    let mut names = vec![change.name()];
+    assert_eq!((change.name(), names[0].len()), (change.clone().name(), 16));
+    for other in changes {
+        let mut changed = (*change).clone();
+        other(&mut changed);
+        names.push(changed.name());
+    }
+    // Texts are not joined to each other.
+    let mut joined = (*change).clone();
+    (joined.plan.members[1].url, joined.plan.members[1].zone) = ("http://othe".to_owned(), "r:1".to_owned());
+    names.push(joined.name());
+    let count = names.len();
+    names.sort_unstable();
+    names.dedup();
+    assert_eq!(names.len(), count);
+}
+
+/// Has host 4 offer the record of a command, which the voters accept or not. Then it is cut off
+/// while three later records are decided, so that it does not learn the first of them, and returns.
+/// `meanwhile`: what the others do before.
+fn overtaken(
+    mut cluster: Cluster,
+    command: LayoutCommand,
+    is_accepted: bool,
+    meanwhile: impl FnOnce(&mut Cluster),
+) -> LayoutCommandOutcome {
+    cluster.command(4, 1, command, Duration::from_secs(60)).unwrap();
+    while cluster.proposed_by(4).is_empty() {
+        cluster.run(MILLISECOND);
+    }
+    if is_accepted {
+        cluster.run(3 * MILLISECOND);
+    }
+    (0..4).for_each(|host| cluster.world.cut_off(host, 4));
+    if !is_accepted {
+        // No disk is so fast.
+        (0..4).for_each(|host| {
+            cluster.crash(host);
+            cluster.start(host);
+        });
+    }
+    cluster.run(3 * SECOND);
+    meanwhile(&mut cluster);
+    for zone in ["a", "b", "c"] {
+        cluster.propose(0, zone).unwrap();
+        cluster.run(2 * SECOND);
+    }
+    assert_eq!(cluster.command_outcomes(4), []);
+    cluster.world.heal();
+    cluster.run(10 * SECOND);
+    only(&cluster, 4)
+}
+
+/// Five hosts with a plan that runs.
+fn with_running_plan() -> Cluster {
+    let mut cluster = started(5, 1);
+    let plan = begin(&cluster, 0, &[weight(1, 3)]);
+    cluster.command(0, 1, plan, WITHIN).unwrap();
+    cluster.run(SECOND);
+    cluster
+}
+
+#[test]
+fn an_overtaken_command_is_done_if_a_later_record_has_its_effect_and_unknown_if_not() {
+    let begun = || begin(&started(5, 1), 4, &[weight(1, 3)]);
+    let on_members = [joining(90), LayoutCommand::DeclareDead(vec![NodeTag(4)]), begun()];
+    let on_plan = [LayoutCommand::Pause, LayoutCommand::Cancel, LayoutCommand::Limit(RateLimit::new(9))];
+    let cases = on_members.map(|command| (started(5, 1), command)).into_iter();
+    for (cluster, command) in cases.chain(on_plan.map(|command| (with_running_plan(), command))) {
+        let outcome = overtaken(cluster, command.clone(), true, |_| ());
+        assert!(epoch_of(&outcome).is_some(), "{command:?}: {outcome:?}");
+    }
+    let on_members = [joining(90), LayoutCommand::DeclareDead(vec![NodeTag(4)]), begun()];
+    let on_plan = [LayoutCommand::Pause, LayoutCommand::Cancel, LayoutCommand::Limit(RateLimit::new(9))];
+    let cases = on_members.map(|command| (started(5, 1), command)).into_iter();
+    for (cluster, command) in cases.chain(on_plan.map(|command| (with_running_plan(), command))) {
+        let outcome = overtaken(cluster, command.clone(), false, |_| ());
+        assert_eq!(outcome, LayoutCommandOutcome::Unknown, "{command:?}");
+    }
+}
+
+#[test]
+fn an_overtaken_plan_is_not_taken_for_another_one_of_the_same_epoch() {
+    let (cluster, other) = (started(5, 1), begin(&started(5, 1), 0, &[weight(2, 5)]));
+    let own = begin(&cluster, 4, &[weight(1, 3)]);
+    let outcome = overtaken(cluster, own, false, |cluster| {
+        cluster.command(0, 1, other, WITHIN).unwrap();
+        cluster.run(SECOND);
+        assert_eq!(epoch_of(&only(cluster, 0)), Some(2));
+    });
+    assert_eq!(outcome, LayoutCommandOutcome::Unknown);
+}
+
+#[test]
+fn a_command_waits_until_the_newest_decided_record_is_durable_here() {
+    let mut cluster = started(3, 1);
+    cluster.disks[0].mode = Disk::Hangs;
+    cluster.propose(1, "a").unwrap();
+    cluster.run(SECOND);
+    cluster.command(0, 1, joining(90), WITHIN).unwrap();
+    cluster.run(WITHIN + SECOND);
+    assert_eq!(only(&cluster, 0), LayoutCommandOutcome::NotDecided(CommandObstacle::Lags));
+}
+
+/// A voter that has forgotten its votes does not vote, so a majority with it is none.
+#[test]
+fn a_command_counts_only_voters_that_vote() {
+    let mut cluster = started(3, 1);
+    cluster.run(2 * SECOND);
+    cluster.roll_back(2);
+    cluster.crash(1);
+    cluster.run(3 * SECOND);
+    cluster.command(0, 1, joining(90), WITHIN).unwrap();
+    cluster.run(WITHIN + SECOND);
+    let obstacle = CommandObstacle::NoMajority { able: 1, voters: 3 };
+    assert_eq!(only(&cluster, 0), LayoutCommandOutcome::NotDecided(obstacle));
+}
+
+/// The last reason is that of the command in front of it, too.
+#[test]
+fn a_command_that_waits_behind_another_one_has_its_obstacle() {
+    let mut cluster = started(3, 1);
+    (1..=2).for_each(|host| cluster.crash(host));
+    cluster.run(3 * SECOND);
+    for id in 0..2 {
+        cluster.command(0, id, joining(90 + id), WITHIN).unwrap();
+    }
+    cluster.run(WITHIN + SECOND);
+    let expected = LayoutCommandOutcome::NotDecided(CommandObstacle::NoMajority { able: 1, voters: 3 });
+    assert_eq!(cluster.command_outcomes(0), [(0, expected.clone()), (1, expected)]);
+}
+
+#[test]
+fn a_command_that_waits_is_refused_once_a_newer_record_rules_it_out() {
+    let mut cluster = started(5, 1);
+    (0..4).for_each(|host| cluster.world.cut_off(host, 4));
+    cluster.run(3 * SECOND);
+    cluster.command(4, 1, joining(90), Duration::from_secs(60)).unwrap();
+    cluster.command(0, 1, joining(90), WITHIN).unwrap();
+    cluster.run(2 * SECOND);
+    assert_eq!(epoch_of(&only(&cluster, 0)), Some(2));
+    assert_eq!(cluster.command_outcomes(4), []);
+    cluster.world.heal();
+    cluster.run(5 * SECOND);
+    let url = "http://new90:1".to_owned();
+    assert_eq!(only(&cluster, 4), LayoutCommandOutcome::Refused(CommandRefusal::IsMember { url }));
+    assert_eq!(cluster.adopted(4).epoch, LayoutEpoch(2), "it has proposed nothing");
+}
+
+#[test]
+fn a_command_on_a_record_that_the_node_does_not_carry_out_is_refused() {
     let mut cluster = Cluster::of(balanced(3), 1);
     cluster.start_all();
     cluster.command(0, 1, joining(90), WITHIN).unwrap();
-    let refusal = LayoutRecordError::FeatureLevel { level: FEATURE_LEVEL_PLANS };
+    let refusal = LayoutRecordError::FeatureLevel { level: FEATURE_LEVEL_PLANS, max: FEATURE_LEVEL_NAMED };
     assert_eq!(only(&cluster, 0), LayoutCommandOutcome::Refused(refusal.into()));
 }
