@@ -6,6 +6,7 @@ mod world;
 #[allow(dead_code, reason = "tests of the crate use the rest")]
 mod cluster_of_voters;
 mod conflicts;
+mod copies;
 mod faults;
 mod first_ids;
 mod lost_votes;
