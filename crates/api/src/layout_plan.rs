@@ -1,7 +1,10 @@
 //! The documents of changes of the layout: the preview of a plan, and the running change.
 
 use crate::layout::rounded;
-use cluster::{LayoutRecord, MemberPreview, NodeIndex, PairMove, PlacementPreview, PlannedChange, SwapWait};
+use cluster::{
+    CopyObstacle, CopyStatus, LayoutRecord, MemberPreview, NodeIndex, PairMove, PlacementPreview,
+    PlannedChange, SwapWait,
+};
 use serde::Serialize;
 use std::time::Duration;
 
@@ -110,6 +113,19 @@ pub struct RunningStepDocument {
     pub seconds: u64,
     /// The event that ends the phase.
     pub waits_for: String,
+    /// The copy of the data; `None` if another node than the answering one makes it.
+    pub copy: Option<CopyDocument>,
+}
+
+/// The copy of the data that a node gains from another one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+pub struct CopyDocument {
+    /// Progress in thousandths of all keys.
+    pub permille: u16,
+    /// Number of cells that were copied.
+    pub cells: u64,
+    /// Size of their keys and values.
+    pub bytes: u64,
 }
 
 /// The progress of a running change, as the answering node has followed it.
@@ -122,6 +138,8 @@ pub struct SeenProgress {
     /// The event that each running swap waits for, in the order of the record, and the time for
     /// which the node has known its phase.
     pub waits: Vec<(Option<SwapWait>, Duration)>,
+    /// The copies of the answering node.
+    pub copies: Vec<CopyStatus>,
 }
 
 impl PlanDocument {
@@ -216,6 +234,7 @@ impl RunningPlanDocument {
         let unseen = (None, Duration::ZERO);
         let steps = plan.swaps.iter().enumerate().map(|(index, swap)| {
             let (wait, known) = seen.waits.get(index).copied().unwrap_or(unseen);
+            let copy = seen.copies.iter().find(|copy| (copy.loser, copy.gainer) == swap.pair());
             RunningStepDocument {
                 from: url(swap.loser),
                 to: url(swap.gainer),
@@ -223,7 +242,12 @@ impl RunningPlanDocument {
                 partitions: swap.partitions.len(),
                 since_epoch: swap.since.0,
                 seconds: known.as_secs(),
-                waits_for: describe(wait, url),
+                waits_for: describe(wait, copy, url),
+                copy: copy.map(|copy| CopyDocument {
+                    permille: copy.permille,
+                    cells: copy.cells,
+                    bytes: copy.bytes,
+                }),
             }
         });
         Some(Self {
@@ -239,14 +263,33 @@ impl RunningPlanDocument {
     }
 }
 
-fn describe(wait: Option<SwapWait>, url: impl Fn(NodeIndex) -> String) -> String {
+fn describe(wait: Option<SwapWait>, copy: Option<&CopyStatus>, url: impl Fn(NodeIndex) -> String) -> String {
     match wait {
         None => "not known yet".to_owned(),
-        Some(SwapWait::Copy { gainer }) => format!("{} to copy the data", url(gainer)),
+        Some(SwapWait::Copy { gainer }) => {
+            let progress = copy.map_or_else(String::new, |copy| {
+                let obstacle = copy.obstacle.map(|obstacle| describe_obstacle(obstacle, &url));
+                let obstacle = obstacle.map_or_else(String::new, |obstacle| format!(", {obstacle}"));
+                format!(": {}.{} %{obstacle}", copy.permille / 10, copy.permille % 10)
+            });
+            format!("{} to copy the data{progress}", url(gainer))
+        }
         Some(SwapWait::Fence { node }) => format!("{} to refuse requests of older epochs", url(node)),
         Some(SwapWait::FenceOfOthers { dead }) => {
             format!("the other replicas to refuse requests of older epochs, because {} is dead", url(dead))
         }
         Some(SwapWait::Driver) => "a voter to decide the next phase".to_owned(),
+    }
+}
+
+/// The reason why a copy does not go on, for operators.
+pub fn describe_obstacle(obstacle: CopyObstacle, url: impl Fn(NodeIndex) -> String) -> String {
+    match obstacle {
+        CopyObstacle::Fence => "it does not refuse requests of older epochs yet".to_owned(),
+        CopyObstacle::NotReadEligible => "it is being rebuilt".to_owned(),
+        CopyObstacle::DiskFull => "its disk is full".to_owned(),
+        CopyObstacle::Stalled => "its storage cannot keep up".to_owned(),
+        CopyObstacle::Store => "its storage has refused the data".to_owned(),
+        CopyObstacle::Source { node } => format!("{} does not send the data yet", url(node)),
     }
 }

@@ -45,8 +45,8 @@ pub use encode::{
 pub use head_check::{FastPathRequest, HeadCheck, HeadLimits, HeadVerdict};
 pub use layout::{LayoutDocument, LayoutMemberDocument, SeenMember};
 pub use layout_plan::{
-    PlanDocument, PlanMemberDocument, PlanMoveDocument, RunningPlanDocument, RunningStepDocument,
-    SeenProgress,
+    CopyDocument, PlanDocument, PlanMemberDocument, PlanMoveDocument, RunningPlanDocument,
+    RunningStepDocument, SeenProgress, describe_obstacle,
 };
 pub use problem::Problem;
 pub use slow::{SlowRequest, SlowRequests, SlowStage};

@@ -1,7 +1,8 @@
 //! Effects: the actions that a state machine requests from its driver.
 
 use crate::{
-    ClusterView, Destination, LinkAction, Message, NodeIndex, NodeSet, Reply, StoreRequest, WaitTrace,
+    ClusterView, CopyObstacle, Destination, LinkAction, Message, NodeIndex, NodeSet, Reply, StoreRequest,
+    WaitTrace,
 };
 use limits::Deadline;
 use std::sync::Arc;
@@ -134,6 +135,29 @@ pub enum Event {
         /// Nodes that were read and had not lost their own data. If there are none, no earlier data
         /// was recovered.
         from: NodeSet,
+    },
+    /// This node begins to copy the cells that it gains by a swap, or continues after a start.
+    CopyBegan {
+        /// The loser of the swap.
+        loser: NodeIndex,
+    },
+    /// A copy cannot go on. Reported once, until it has gone on.
+    CopyBlocked {
+        /// The loser of the swap.
+        loser: NodeIndex,
+        /// The reason.
+        by: CopyObstacle,
+    },
+    /// This node durably holds all cells that it gains by a swap.
+    CopyEnded {
+        /// The loser of the swap.
+        loser: NodeIndex,
+        /// Number of cells.
+        cells: u64,
+        /// Size of their keys and values, in bytes.
+        bytes: u64,
+        /// Time since the process began to copy.
+        took: Duration,
     },
     /// This node has settled with a new directory: none of the nodes that were heard remembers
     /// another directory at its address.

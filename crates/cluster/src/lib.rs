@@ -78,14 +78,15 @@ pub use layout::{
 pub use link::{DialFailure, LinkAction, LinkEvent, PeerHello};
 pub use member::Member;
 pub use message::{
-    Destination, EncodedRecord, GenerationReport, HeartbeatPayload, Incarnation, LayoutStamp, LinkId,
-    Message, MessageId, NodeRequest, NodeResponse, Origin, PeerAnswer, PeerRequest, RangeAnswer, RangeDigest,
-    RangeRequest, Requester,
+    CopyAnswer, CopyRequest, Destination, EncodedRecord, GenerationReport, HeartbeatPayload, Incarnation,
+    LayoutStamp, LinkId, Message, MessageId, NodeRequest, NodeResponse, Origin, PeerAnswer, PeerRequest,
+    RangeAnswer, RangeDigest, RangeRequest, Requester,
 };
 pub use node::{
-    AgreementEffect, AgreementStatus, CommandObstacle, LayoutCommand, LayoutCommandId, LayoutCommandOutcome,
-    LayoutConflict, LayoutConflictReason, Node, NodeLimits, NodeStatus, PeerStatus, PlannedChange,
-    ProposalOutcome, ProposeError, RepairKind, RepairStatus, SwapWait, VoterStatus,
+    AgreementEffect, AgreementStatus, CommandObstacle, CopyObstacle, CopyStatus, LayoutCommand,
+    LayoutCommandId, LayoutCommandOutcome, LayoutConflict, LayoutConflictReason, Node, NodeLimits,
+    NodeStatus, PeerStatus, PlannedChange, ProposalOutcome, ProposeError, RepairKind, RepairStatus, SwapWait,
+    VoterStatus,
 };
 pub use page::{Page, PageBuilder, PageEntry, PageEntryHead};
 pub use process_fence::ProcessFence;
@@ -97,7 +98,9 @@ pub use scan::{
     PageContent, PageRequest, PartitionSet, Scan, ScanId, ScanRequest, ScanRoles, ScanScope, ScanTask,
     SnapshotId,
 };
-pub use store_request::{Hint, ScanLimit, StoreRequest, StoreResponse};
+pub use store_request::{
+    Hint, IngestCursor, IngestRequest, IngestResponse, ScanLimit, StoreRequest, StoreResponse,
+};
 pub use sync_state::{Generation, GenerationHistory, NodeRecord, SyncState};
 pub use view::{ClusterView, PeerState, PeerView};
 pub use wait_trace::{WaitSpan, WaitTarget, WaitTrace};

@@ -8,12 +8,15 @@
 //! carried out any number of times. Message ids contain the incarnation of the requesting process,
 //! so that a process never accepts an answer to an earlier process of its node.
 
+mod copy;
+
 use crate::{
     ChainRequest, ChainResponse, Generation, Key, LayoutDecodeError, LayoutEpoch, LayoutRecord, NodeIndex,
     PlanStatements, RecordHash, ReplicaFault, ReplicaOutcome, ReplicaRequest, ReplicaResponse, ScanRequest,
     SyncState,
 };
 use bytes::Bytes;
+pub use copy::{CopyAnswer, CopyRequest};
 use std::fmt;
 use std::num::NonZeroU8;
 use std::time::Duration;
@@ -126,7 +129,9 @@ impl PeerRequest {
     /// Whether the request is planned by a layout, so that its epoch matters.
     pub const fn is_planned(&self) -> bool {
         match self {
-            Self::Replica(_) | Self::Scan(_) | Self::Node(NodeRequest::Range(_)) => true,
+            Self::Replica(_) | Self::Scan(_) | Self::Node(NodeRequest::Range(_) | NodeRequest::Copy(_)) => {
+                true
+            }
             Self::Node(NodeRequest::Heartbeat(_) | NodeRequest::Chain(_) | NodeRequest::ReadLayout) => false,
         }
     }
@@ -144,6 +149,8 @@ pub enum NodeRequest {
     Chain(ChainRequest<EncodedRecord>),
     /// Reads the newest layout record that the receiver has adopted. Sent as `Chain` is.
     ReadLayout,
+    /// Reads cells that the sender gains by a running swap. Sent as `Chain` is.
+    Copy(CopyRequest),
 }
 
 /// The answer to a [`PeerRequest`].
@@ -168,6 +175,8 @@ pub enum NodeResponse {
     Chain(ChainResponse<EncodedRecord>),
     /// Answers `ReadLayout`.
     Layout(EncodedRecord),
+    /// Answers `Copy`.
+    Copied(CopyAnswer),
 }
 
 impl PeerAnswer {
@@ -185,7 +194,7 @@ impl PeerAnswer {
     const fn carries_data(&self) -> bool {
         match self {
             Self::Replica(response) => response.carries_data(),
-            Self::Node(NodeResponse::Range(_) | NodeResponse::Layout(_)) => true,
+            Self::Node(NodeResponse::Range(_) | NodeResponse::Layout(_) | NodeResponse::Copied(_)) => true,
             Self::Node(NodeResponse::Chain(response)) => response.record().is_some(),
             Self::Node(NodeResponse::Heartbeat(_)) | Self::Failed(_) => false,
         }

@@ -1,5 +1,9 @@
 //! Requests to the local store, and its responses.
 
+mod ingest;
+
+pub use ingest::{IngestCursor, IngestRequest, IngestResponse};
+
 use crate::{
     Key, NodeIndex, NodeRecord, PageRequest, ReplicaFault, ReplicaOutcome, ReplicaRequest, ReplicaResponse,
     StoreFault, TableDamage,
@@ -58,6 +62,9 @@ pub enum StoreRequest {
         /// The greatest value that may be issued then.
         bound: Hlc,
     },
+    /// Stores cells without the log. Blocks on the disk, so the host carries it out on a thread that
+    /// may wait.
+    Ingest(IngestRequest),
 }
 
 impl StoreRequest {
@@ -66,7 +73,10 @@ impl StoreRequest {
         match self {
             Self::Replica(request) => request.is_read(),
             Self::ReadHints { .. } | Self::Scan { .. } | Self::ReadPage(_) | Self::AbandonTable(_) => true,
-            Self::ForgetHints { .. } | Self::PersistRecord { .. } | Self::RaiseClockBound { .. } => false,
+            Self::ForgetHints { .. }
+            | Self::PersistRecord { .. }
+            | Self::RaiseClockBound { .. }
+            | Self::Ingest(_) => false,
         }
     }
 }
@@ -134,6 +144,8 @@ pub enum StoreResponse {
         /// The durable bound; at least the requested one.
         bound: Hlc,
     },
+    /// Answers `Ingest`.
+    Ingest(IngestResponse),
     /// The request was not carried out. A write may nevertheless be found after a restart, unless
     /// the fault says otherwise.
     Failed(StoreFault),

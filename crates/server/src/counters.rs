@@ -133,7 +133,12 @@ impl EventCounters {
             // Refusals are counted with their replies, and dropped hints in the hint ledger.
             Event::Refused | Event::HintDropped { .. } => {}
             // These events are only logged.
-            Event::RebuildBegan { .. } | Event::RebuildEnded { .. } | Event::SettledAsNew { .. } => {}
+            Event::RebuildBegan { .. }
+            | Event::RebuildEnded { .. }
+            | Event::CopyBegan { .. }
+            | Event::CopyBlocked { .. }
+            | Event::CopyEnded { .. }
+            | Event::SettledAsNew { .. } => {}
             Event::RoundInFuture { at } => {
                 tracing::warn!(
                     recorded_unix_ms = at.millis_since_unix_epoch(),

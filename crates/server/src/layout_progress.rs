@@ -56,6 +56,7 @@ impl LayoutProgress {
     ) -> Option<RunningPlanDocument> {
         let plan = record.plan.as_ref()?;
         let waits = agreement.filter(|agreement| agreement.epoch == record.epoch);
+        let copies = waits.map_or_else(Vec::new, |agreement| agreement.copies.clone());
         let waits = waits.map_or(&[][..], |agreement| &agreement.waits);
         let followed = self.0.lock();
         let followed = followed.as_ref().filter(|followed| followed.began == plan.began);
@@ -69,6 +70,7 @@ impl LayoutProgress {
             followed: followed.map_or(Duration::ZERO, |followed| now.saturating_since(followed.since)),
             copies_left_first: followed.map_or(0, |followed| followed.copies_left_first),
             waits: waits.collect(),
+            copies,
         };
         RunningPlanDocument::of(record, &seen)
     }
@@ -78,8 +80,8 @@ impl LayoutProgress {
 mod tests {
     use super::*;
     use cluster::{
-        ClusterOrigin, FEATURE_LEVEL_PLANS, PairSwap, PartitionId, PlacementChange, PlacementPlan, RateLimit,
-        RecordHash, SwapPhase, SwapWait,
+        ClusterOrigin, CopyObstacle, CopyStatus, FEATURE_LEVEL_PLANS, PairSwap, PartitionId, PlacementChange,
+        PlacementPlan, RateLimit, RecordHash, SwapPhase, SwapWait,
     };
     use stdx::NodeTag;
 
@@ -143,6 +145,14 @@ mod tests {
             history: cluster::VoteHistory::Complete,
             can_vote: true,
             waits: vec![SwapWait::Copy { gainer: NodeIndex(0) }],
+            copies: vec![CopyStatus {
+                loser: NodeIndex(1),
+                gainer: NodeIndex(0),
+                permille: 412,
+                cells: 7,
+                bytes: 900,
+                obstacle: Some(CopyObstacle::DiskFull),
+            }],
         };
         let document = progress.document(&record, Some(&agreement), at(130)).expect("it runs");
         let expected = serde_json::json!({
@@ -150,13 +160,15 @@ mod tests {
             "seconds": 30, "seconds_left": 30 * (left - 1),
             "steps": [{
                 "from": "http://b:1", "to": "http://a:1", "phase": "prepare", "partitions": 2, "since_epoch": 2,
-                "seconds": 10, "waits_for": "http://a:1 to copy the data",
+                "seconds": 10, "waits_for": "http://a:1 to copy the data: 41.2 %, its disk is full",
+                "copy": { "permille": 412, "cells": 7, "bytes": 900 },
             }],
         });
         assert_eq!(serde_json::to_value(&document).expect("JSON"), expected);
 
         let older = AgreementStatus { epoch: LayoutEpoch(1), ..agreement };
         let document = progress.document(&record, Some(&older), at(130)).expect("it runs");
+        assert_eq!(document.steps[0].copy, None);
         assert_eq!(document.steps[0].waits_for, "not known yet", "the status is of another record");
     }
 

@@ -303,6 +303,7 @@ impl DataDirectory {
             layout: Arc::new(layout),
             votes: Arc::new(votes),
             log_mark: Arc::new(LogMark::new(Arc::clone(&env.fs), &dir, identity.tag, noted)),
+            ingests: Arc::default(),
             pauses: Arc::new(PauseDetector::new(Arc::clone(&env.clock), &dir, away_max, peers)),
             alive,
             _lock: Arc::from(lock),

@@ -37,6 +37,7 @@ mod layout_file;
 mod log_mark;
 mod name_watch;
 mod node_record;
+mod open_ingests;
 mod pages;
 mod pause;
 mod recovered_layout;

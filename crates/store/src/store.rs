@@ -10,6 +10,7 @@ use crate::keyspace;
 use crate::layout_file::LayoutFile;
 use crate::log_mark::LogMark;
 use crate::node_record::{self, RecordVersions};
+use crate::open_ingests::OpenIngests;
 use crate::pages::{self, FilledPage};
 use crate::pause::PauseDetector;
 use crate::scan;
@@ -48,6 +49,7 @@ pub struct Store {
     pub(crate) votes: Arc<VotesFile>,
     pub(crate) log_mark: Arc<LogMark>,
     pub(crate) pauses: Arc<PauseDetector>,
+    pub(crate) ingests: Arc<OpenIngests>,
     pub(crate) _lock: Arc<dyn DirLock>,
 }
 
@@ -118,10 +120,10 @@ impl Store {
         }
     }
 
-    /// Executes a read. May block on the disk.
+    /// Executes a read or an ingest. May block on the disk.
     ///
     /// # Panics
-    /// If `request` writes: see [`StoreRequest::is_read`].
+    /// If `request` is another write: see [`StoreRequest::is_read`].
     pub fn answer_blocking(&self, request: &StoreRequest) -> StoreResponse {
         self.answer_covered(request, &Arc::default())
     }
@@ -144,6 +146,7 @@ impl Store {
             }
             StoreRequest::ReadPage(request) => self.read_page(request, memory).map(StoreResponse::Replica),
             StoreRequest::AbandonTable(damage) => Ok(self.give_up(damage)),
+            StoreRequest::Ingest(request) => self.ingest_response(request).map(StoreResponse::Ingest),
             _ => panic!("{request:?} is not a read"),
         };
         answer.unwrap_or_else(StoreResponse::Failed)

@@ -11,8 +11,8 @@ use cluster::{
     PlanStatements, ProposalBallot, RecordHash, ReplicaFault, Requester, StoreFault, SwapSet, SyncState,
 };
 use common::{
-    answers, decode, encode, encode_in, id, layout_answers, layout_requests, outbox, requests, wall, write,
-    write_in,
+    answers, copy_answers, copy_requests, decode, encode, encode_in, id, layout_answers, layout_requests,
+    outbox, requests, wall, write, write_in,
 };
 use std::num::NonZeroU8;
 use std::path::PathBuf;
@@ -137,6 +137,10 @@ fn messages(version: u8) -> Vec<Message> {
     let layout_answers =
         (500..).zip(layout_answers()).map(|(number, answer)| Message::Answer { id: id(number), answer });
     let layout = layout_requests.chain(layout_answers).filter(|_| version >= 4);
+    let copy_requests = (600..).zip(copy_requests()).map(|(number, asked)| request(number, asked));
+    let copy_answers =
+        (700..).zip(copy_answers()).map(|(number, answer)| Message::Answer { id: id(number), answer });
+    let copies = copy_requests.chain(copy_answers).filter(|_| version >= 5);
     let expired = PeerAnswer::Failed(ReplicaFault::Store(StoreFault::Expired));
     let expired = knows_time.then_some(Message::Answer { id: id(299), answer: expired });
     let stale = PeerAnswer::Failed(ReplicaFault::StaleEpoch { epoch: LayoutEpoch(0x6a6b_6c6d) });
@@ -149,6 +153,7 @@ fn messages(version: u8) -> Vec<Message> {
         .chain(expired)
         .chain(stale)
         .chain(layout)
+        .chain(copies)
         .chain([write_in(epoch_of_long, 300, 66_000)])
         .collect()
 }

@@ -5,13 +5,15 @@
 //! carried out by the [`Replica`](crate::replica::Replica).
 
 use super::Node;
+use super::copying::PendingCopy;
 use super::ranges::{PendingRange, RangeRequester};
 use super::repair::Transfer;
 use crate::replica::{ReplicaContext, RequestHeader};
 use crate::{
     Destination, HintCount, Key, LinkId, MessageId, NodeIndex, NodeRequest, NodeResponse, PeerAnswer,
-    PeerRequest, StoreResponse,
+    PeerRequest, StoreResponse, SwapAttempt,
 };
+use bytes::Bytes;
 use stdx::{Cell, Now, Version};
 
 /// Purpose of a request to the store.
@@ -35,6 +37,17 @@ pub(super) enum StorePurpose {
         source: NodeIndex,
         key: Key,
         cell: Cell,
+    },
+    /// Scans a range that a gainer copies.
+    ScanForCopy(Box<PendingCopy>),
+    /// Stores cells that a copy read from the source with this number.
+    StoreCopied {
+        source: u64,
+        name: Bytes,
+    },
+    /// Reads the cursors of copies, or removes the one with this name.
+    LookAfterCursors {
+        name: Bytes,
     },
     AbandonTable,
     /// Reads a refused key that is being retried, to see whether this node holds a later version.
@@ -68,6 +81,11 @@ pub(super) enum RequestPurpose {
     /// Reads the cells of a range for a pull.
     PullRange {
         pull: u64,
+    },
+    /// Reads cells for a copy from its source with this number.
+    ReadCopy {
+        attempt: SwapAttempt,
+        source: u64,
     },
     /// Reads the version or the cell that the peer holds of a refused key.
     RetryRefusedKey,
@@ -113,6 +131,9 @@ impl Node {
             PeerRequest::Node(NodeRequest::Chain(request)) => {
                 self.handle_chain_request(origin.node, link, id, request);
             }
+            PeerRequest::Node(NodeRequest::Copy(request)) => {
+                self.handle_copy_request(RangeRequester { node: origin.node, link, id, epoch }, request);
+            }
             PeerRequest::Node(NodeRequest::ReadLayout) => self.handle_layout_request(link, id),
             request @ (PeerRequest::Replica(_) | PeerRequest::Scan(_)) => {
                 let read_eligible = self.is_read_eligible();
@@ -153,6 +174,9 @@ impl Node {
                 self.handle_hint_answer(node, (key, version), answer.as_ref());
             }
             RequestPurpose::PullRange { pull } => self.handle_source_answer(now, pull, node, answer),
+            RequestPurpose::ReadCopy { attempt, source } => {
+                self.handle_copy_answer(now, node, (attempt, source), answer);
+            }
             RequestPurpose::RetryRefusedKey => self.handle_holder_answer(now, node, answer),
             RequestPurpose::CompareRange { pass } => self.handle_compare_answer(now, pass, node, answer),
             RequestPurpose::CheckCell { pass, transfer } => {
@@ -182,6 +206,11 @@ impl Node {
             StorePurpose::StorePulledCell { pull, source, key, cell } => {
                 self.handle_pulled_cell_stored(now, pull, source, (key, cell), &response);
             }
+            StorePurpose::ScanForCopy(pending) => self.handle_copy_scanned(now, *pending, response),
+            StorePurpose::StoreCopied { source, name } => {
+                self.handle_copied_stored(now, source, name, &response);
+            }
+            StorePurpose::LookAfterCursors { name } => self.handle_cursors(now, &name, response),
             StorePurpose::AbandonTable => self.handle_table_abandoned(&response),
             StorePurpose::ReadRefusedKey => self.handle_refused_key_read(now, &response),
             StorePurpose::StoreRefusedKey { holder } => {

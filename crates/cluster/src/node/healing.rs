@@ -70,6 +70,11 @@ impl Healing {
     pub(super) fn damaged_ranges(&self) -> impl Iterator<Item = &LostRange> {
         self.damage.iter().flat_map(|damage| &damage.ranges)
     }
+
+    /// The damaged tables with lost ranges, as last reported by the store.
+    pub(super) fn damaged_tables(&self) -> impl Iterator<Item = u64> {
+        self.damage.iter().filter(|damage| !damage.ranges.is_empty()).map(|damage| damage.table)
+    }
 }
 
 impl Node {

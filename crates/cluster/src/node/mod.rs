@@ -23,6 +23,7 @@
 mod absences;
 mod agreement;
 mod clock_bound;
+mod copying;
 mod dispatch;
 mod drain;
 mod handoff;
@@ -50,6 +51,7 @@ pub use agreement::{
     LayoutConflict, LayoutConflictReason, PlannedChange, ProposalOutcome, ProposeError, SwapWait,
     VoterStatus,
 };
+pub use copying::{CopyObstacle, CopyStatus};
 pub use status::{NodeStatus, PeerStatus, RepairKind, RepairStatus};
 
 use crate::replica::{Replica, RequestHeader};
@@ -59,6 +61,7 @@ use crate::{
 };
 use agreement::Agreement;
 use clock_bound::ClockBound;
+use copying::Copies;
 use drain::Drain;
 use healing::Healing;
 use horizon::ClusterHorizon;
@@ -161,6 +164,7 @@ pub struct Node {
     healing: Healing,
     refused_retries: RefusedRetries,
     repair: Repair,
+    copies: Copies,
     /// `None` while the node takes no part in the agreement on layout records.
     agreement: Option<Agreement>,
 }
@@ -197,6 +201,7 @@ impl Node {
             healing: Healing::default(),
             refused_retries: RefusedRetries::new(now.mono),
             repair: Repair::new(now.mono, pending),
+            copies: Copies::new(now.mono),
             agreement: None,
             member,
         };
@@ -261,6 +266,7 @@ impl Node {
             self.tick_at = now.mono + self.limits.heartbeat_interval;
             self.send_heartbeats(now);
             self.observe_clocks(now);
+            self.note_horizon_tick();
             self.reconcile(now);
         }
         while let Some((node, purpose)) = self.outbox.pop_expired(now.mono) {
@@ -346,6 +352,7 @@ impl Node {
             self.outbox.next_deadline(),
             self.repair_due(),
             self.refused_due(),
+            self.copies_due(),
         ];
         of_peers.chain(of_hints).chain(own).flatten().min()
     }
@@ -359,7 +366,9 @@ impl Node {
         self.advance_rebuild(now);
         self.advance_healing(now);
         self.advance_refused(now);
+        self.hold_deletes_while_swapping(now);
         self.advance_repair(now);
+        self.advance_copies(now);
         self.compare_clocks(now);
         self.raise_clock_bound(now);
         self.advance_agreement(now);

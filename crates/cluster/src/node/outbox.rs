@@ -78,8 +78,8 @@ struct PeerTimeouts {
     /// Bytes of cells and layout records in flight to the peer.
     bytes_in_flight: u64,
     /// Adaptive timeouts by the kind of the answer: one cell, cells of a range, versions of a
-    /// range, a decided layout record, an accepted layout record.
-    answer_timeouts: [AdaptiveTimeout; 5],
+    /// range, a decided layout record, an accepted layout record, cells of a copy.
+    answer_timeouts: [AdaptiveTimeout; 6],
 }
 
 #[derive(Clone, Copy, Debug, Default)]
@@ -99,6 +99,7 @@ impl Payload {
                 Self::InAnswer { kind: 2 - usize::from(range.cells), doublings: 0 }
             }
             PeerRequest::Node(NodeRequest::ReadLayout) => Self::InAnswer { kind: 3, doublings: 0 },
+            PeerRequest::Node(NodeRequest::Copy(_)) => Self::InAnswer { kind: 5, doublings: 0 },
             PeerRequest::Node(NodeRequest::Chain(request)) => match request.record() {
                 Some(record) => Self::InRequest { bytes: record.0.len() as u64 },
                 // A promise carries the record that the voter has accepted.

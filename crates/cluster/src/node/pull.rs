@@ -38,7 +38,10 @@
 use super::Node;
 use super::dispatch::{RequestPurpose, StorePurpose};
 use super::ranges::permille;
-use crate::quorum::{has_other_replicas, replica_count, replica_count_with_others, sources_needed};
+use crate::quorum::{
+    ReplicaSets, has_other_replicas, replica_count, replica_count_with_others, sources_needed,
+};
+use crate::replica_set::ReplicaSet;
 use crate::{
     Event, Key, Layout, LostRange, NodeIndex, NodeRequest, NodeResponse, NodeSet, PartitionId, PeerAnswer,
     RangeAnswer, RangeRequest, ReplicaRequest, StoreResponse, SyncState,
@@ -460,14 +463,20 @@ impl Node {
     }
 
     /// The sets of other replicas of the partitions that this node holds when keys are written with
-    /// this `from`.
+    /// this `from`. While a swap runs, they are those of both of its sets that this node is in.
     fn other_replicas(&self, from: u8) -> BTreeSet<u64> {
-        (0..self.member.layout.partitions())
-            .map(|partition| self.member.layout.replicas_of_partition(PartitionId(partition), from))
-            .filter(|replicas| replicas.contains(&self.member.me))
-            .map(|replicas| replicas.iter().copied().filter(|&node| node != self.member.me))
-            .map(|others| others.collect::<NodeSet>().to_bits())
-            .collect()
+        let (layout, me) = (&self.member.layout, self.member.me);
+        let sets = (0..layout.partitions()).map(PartitionId).flat_map(|partition| {
+            let sets = ReplicaSets::of(replica_count(from, layout.len()), layout.swapped_replicas(partition));
+            let list = layout.preference_list(partition);
+            let nodes = |set: ReplicaSet| {
+                let members = (0..).zip(list).filter(move |(index, _)| set.contains(*index));
+                members.map(|(_, node)| *node).collect::<NodeSet>()
+            };
+            [nodes(sets.before()), nodes(sets.after())]
+        });
+        let sets = sets.filter(|replicas| replicas.contains(me));
+        sets.map(|replicas| replicas.without([me].into_iter().collect()).to_bits()).collect()
     }
 
     /// The default `from` of this node and of each peer that has reported one. It is at least two:

@@ -8,7 +8,7 @@ use cluster::{
     AcceptorState, AgreementEffect, ChainRequest, ChainVote, ClusterOrigin, EncodedRecord, Layout,
     LayoutCommand, LayoutCommandId, LayoutCommandOutcome, LayoutConflict, LayoutEpoch, LayoutRecord,
     LayoutRecordError, Message, Node, NodeIndex, NodeRequest, NodeResponse, PeerAnswer, PeerRequest,
-    ProposalOutcome, ProposeError, SwapAttempt, VoteHistory, VoterState,
+    ProposalOutcome, ProposeError, VoteHistory, VoterState,
 };
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -188,6 +188,14 @@ impl Cluster {
         stated
     }
 
+    /// A host follows the record that it has adopted. Its coordinators have not fenced it yet.
+    pub(crate) fn follow(&mut self, host: usize) {
+        let (now, layout) = (self.world.now_at(host), Layout::of_record(&self.adopted(host)));
+        self.node_mut(host).handle_layout(now, Arc::new(layout));
+        self.world.carry_out_effects(host);
+        self.carry_out(host);
+    }
+
     /// A host follows the record that it has adopted, and reports that its coordinators have fenced
     /// an epoch.
     pub(crate) fn state_fenced(&mut self, host: usize, epoch: LayoutEpoch) {
@@ -199,10 +207,10 @@ impl Cluster {
         self.carry_out(host);
     }
 
-    /// A host reports a complete copy.
-    pub(crate) fn state_copied(&mut self, host: usize, attempt: SwapAttempt) {
+    /// Tells a host whether its disk has space for values.
+    pub(crate) fn set_disk_full(&mut self, host: usize, is_full: bool) {
         let now = self.world.now_at(host);
-        self.node_mut(host).handle_copied(now, attempt);
+        self.node_mut(host).handle_disk_full(now, is_full);
         self.world.carry_out_effects(host);
         self.carry_out(host);
     }

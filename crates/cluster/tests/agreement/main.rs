@@ -7,6 +7,7 @@ mod world;
 mod cluster_of_voters;
 mod commands;
 mod conflicts;
+mod copies;
 mod faults;
 mod first_ids;
 mod lost_votes;

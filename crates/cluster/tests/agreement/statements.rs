@@ -5,10 +5,8 @@ use crate::cluster_of_voters::{Cluster, named};
 use crate::world::{MILLISECOND, PARTITIONS, SECOND};
 use cluster::{
     FEATURE_LEVEL_PLANS, LayoutEpoch, LayoutRecord, Message, NodeIndex, NodeRequest, NodeResponse, PairSwap,
-    PartitionId, PeerAnswer, PeerRequest, PlanStatements, RecordHash, RunningPlan, SwapAttempt, SwapPhase,
-    SwapSet,
+    PartitionId, PeerAnswer, PeerRequest, PlanStatements, RecordHash, RunningPlan, SwapPhase, SwapSet,
 };
-use stdx::NodeTag;
 
 const LOSER: usize = 1;
 const GAINER: usize = 2;
@@ -41,9 +39,19 @@ fn started(record: LayoutRecord) -> Cluster {
     cluster
 }
 
-/// The attempt of the swap with host 1.
-fn attempt() -> SwapAttempt {
-    SwapAttempt { plan: LayoutEpoch(3), attempt: LayoutEpoch(4), loser: Some(NodeTag(2)), gainer: NodeTag(3) }
+/// Has the loser and the gainer fence the record, and the gainer copy from the loser.
+fn copy(cluster: &mut Cluster) {
+    cluster.state_fenced(LOSER, LayoutEpoch(5));
+    cluster.state_fenced(GAINER, LayoutEpoch(5));
+    let complete = |cluster: &Cluster| {
+        let copies = cluster.node(GAINER).agreement_status().map(|status| status.copies);
+        copies.is_some_and(|copies| copies.iter().any(|copy| copy.permille == 1_000))
+    };
+    let end = cluster.world.now + 20 * SECOND;
+    while !complete(cluster) {
+        assert!(cluster.world.now < end, "the copy ends");
+        cluster.run(MILLISECOND);
+    }
 }
 
 /// The statements in the heartbeats that a host has sent behind the first `skipped` messages.
@@ -69,13 +77,13 @@ fn swap_set(indexes: &[usize]) -> SwapSet {
 fn statements_are_sent_to_all_peers_at_once_and_repeated() {
     let mut cluster = started(with_swaps());
     let sent = cluster.world.sent.len();
-    cluster.state_fenced(LOSER, LayoutEpoch(5));
-    cluster.state_copied(GAINER, attempt());
-    cluster.run(2 * MILLISECOND);
     let fenced = PlanStatements { fenced: Some(LayoutEpoch(5)), complete: SwapSet::EMPTY };
-    let complete = PlanStatements { fenced: None, complete: swap_set(&[1]) };
+    let complete = PlanStatements { complete: swap_set(&[1]), ..fenced };
+    cluster.state_fenced(LOSER, LayoutEpoch(5));
     assert_eq!(stated_by(&cluster, LOSER, sent)[..2], [fenced; 2]);
-    assert_eq!(stated_by(&cluster, GAINER, sent)[..2], [complete; 2]);
+    copy(&mut cluster);
+    let stated = stated_by(&cluster, GAINER, sent);
+    assert!(stated.ends_with(&[complete; 2]), "{stated:?}");
     let sent = cluster.world.sent.len();
     cluster.run(5 * SECOND);
     let repeated = stated_by(&cluster, GAINER, sent);
@@ -83,47 +91,28 @@ fn statements_are_sent_to_all_peers_at_once_and_repeated() {
 }
 
 #[test]
-fn only_an_awaited_copy_is_stated() {
-    let mut cluster = started(with_swaps());
-    let others = [
-        SwapAttempt { attempt: LayoutEpoch(3), ..attempt() },
-        SwapAttempt { plan: LayoutEpoch(2), ..attempt() },
-        SwapAttempt { loser: Some(NodeTag(9)), ..attempt() },
-        SwapAttempt { gainer: NodeTag(2), ..attempt() },
-    ];
-    for other in others {
-        let sent = cluster.world.sent.len();
-        cluster.state_copied(GAINER, other);
-        assert_eq!(stated_by(&cluster, GAINER, sent), [], "{other:?}");
-    }
-    cluster.run(2 * SECOND);
-    assert!(stated_by(&cluster, GAINER, 0).iter().all(|stated| *stated == PlanStatements::default()));
-}
-
-#[test]
 fn a_statement_that_is_no_news_sends_nothing() {
     let mut cluster = started(with_swaps());
-    cluster.state_fenced(GAINER, LayoutEpoch(5));
-    cluster.state_copied(GAINER, attempt());
+    copy(&mut cluster);
     let sent = cluster.world.sent.len();
     cluster.state_fenced(GAINER, LayoutEpoch(5));
     cluster.state_fenced(GAINER, LayoutEpoch(4));
-    cluster.state_copied(GAINER, attempt());
     assert_eq!(stated_by(&cluster, GAINER, sent), []);
 }
 
 #[test]
-fn a_restarted_node_states_nothing_until_its_host_reports_again() {
+fn a_restarted_node_states_its_fence_and_its_copies_again_once_it_knows_them() {
     let mut cluster = started(with_swaps());
-    cluster.state_fenced(GAINER, LayoutEpoch(5));
-    cluster.state_copied(GAINER, attempt());
+    copy(&mut cluster);
     cluster.run(SECOND);
     cluster.crash(GAINER);
     let sent = cluster.world.sent.len();
     cluster.start(GAINER);
-    cluster.run(2 * SECOND);
+    cluster.run(5 * SECOND);
     let stated = stated_by(&cluster, GAINER, sent);
-    assert!(!stated.is_empty() && stated.iter().all(|it| *it == PlanStatements::default()), "{stated:?}");
+    let complete = PlanStatements { fenced: None, complete: swap_set(&[1]) };
+    assert_eq!(stated.first(), Some(&PlanStatements::default()), "its cursors are not read yet");
+    assert_eq!(stated.last(), Some(&complete), "it has not fenced the record again");
 }
 
 #[test]

@@ -87,6 +87,7 @@ fn request_of_peer(player: &mut Player, request: &PeerRequest) -> String {
         PeerRequest::Node(NodeRequest::Heartbeat(_)) => "heartbeat".to_owned(),
         PeerRequest::Node(NodeRequest::Chain(request)) => format!("{request:?}"),
         PeerRequest::Node(NodeRequest::ReadLayout) => "read layout record".to_owned(),
+        PeerRequest::Node(NodeRequest::Copy(request)) => format!("{request:?}"),
     }
 }
 
@@ -137,9 +138,10 @@ fn store_request(player: &mut Player, request: &StoreRequest) -> Option<String> 
             format!("disk: forget hints for n{}: {}", target.0 + 1, hints.join(", "))
         }
         StoreRequest::AbandonTable(damage) => format!("disk: give up table {}", damage.table),
-        StoreRequest::ReadHints { .. } | StoreRequest::Scan { .. } | StoreRequest::PersistRecord { .. } => {
-            return None;
-        }
+        StoreRequest::ReadHints { .. }
+        | StoreRequest::Scan { .. }
+        | StoreRequest::PersistRecord { .. }
+        | StoreRequest::Ingest(_) => return None,
     })
 }
 
@@ -225,6 +227,9 @@ fn event_text(event: &Event) -> Option<String> {
         Event::Repaired { node: peer } => format!("exchanged a cell with {}", node(*peer)),
         Event::RebuildBegan { why } => format!("begins to rebuild: {}", rebuild_reason(*why)),
         Event::RebuildEnded { cells, from, .. } => format!("is rebuilt: {cells} cells of {}", nodes(*from)),
+        Event::CopyBegan { loser } => format!("begins to copy from {}", node(*loser)),
+        Event::CopyBlocked { loser, by } => format!("cannot copy from {}: {by:?}", node(*loser)),
+        Event::CopyEnded { loser, cells, .. } => format!("has copied {cells} cells of {}", node(*loser)),
         Event::SettledAsNew { unheard } if unheard.is_empty() => "settles as new".to_owned(),
         Event::SettledAsNew { unheard } => format!("settles as new without {}", nodes(*unheard)),
     })

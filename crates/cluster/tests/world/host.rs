@@ -105,6 +105,7 @@ impl World {
         self.hosts[host].is_published = false;
         self.hosts[host].shown_state = None;
         self.hosts[host].store.writes_under_way = 0;
+        self.hosts[host].store.ingests.restart();
         let now = self.now_at(host);
         self.hosts[host].view = match self.machines {
             Machines::Coordinators => ClusterView {

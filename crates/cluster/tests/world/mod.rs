@@ -21,6 +21,7 @@ mod effects;
 mod faults;
 mod host;
 mod in_flight;
+mod ingests;
 mod layouts;
 mod links;
 mod log;

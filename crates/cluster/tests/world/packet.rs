@@ -2,8 +2,8 @@
 
 use super::links::Connection;
 use cluster::{
-    Destination, LinkEvent, LinkId, Message, NodeIndex, NodeRequest, NodeResponse, Origin, PeerAnswer,
-    PeerRequest, RangeAnswer, ReplicaRequest, ReplicaResponse, StoreId, StoreRequest,
+    CopyAnswer, Destination, LinkEvent, LinkId, Message, NodeIndex, NodeRequest, NodeResponse, Origin,
+    PeerAnswer, PeerRequest, RangeAnswer, ReplicaRequest, ReplicaResponse, StoreId, StoreRequest,
 };
 use stdx::Hlc;
 
@@ -128,6 +128,10 @@ pub(super) fn value_bytes(message: &Message) -> u64 {
         }
         Message::Answer {
             answer: PeerAnswer::Node(NodeResponse::Range(RangeAnswer::Cells { entries, .. })),
+            ..
+        }
+        | Message::Answer {
+            answer: PeerAnswer::Node(NodeResponse::Copied(CopyAnswer { entries, .. })),
             ..
         } => entries.iter().map(|(_, cell)| cell.value.len()).sum(),
         _ => 0,

@@ -1,9 +1,9 @@
 //! A store that is a map, with faults on request.
 
-use super::{Packet, snapshots::Snapshots};
+use super::{Packet, ingests::Ingests, snapshots::Snapshots};
 use cluster::{
-    Hint, Key, LostRange, NodeIndex, NodeRecord, NodeSet, ReplicaRequest, ReplicaResponse, ScanLimit,
-    StoreFault, StoreId, StoreRequest, StoreResponse, TableDamage,
+    Hint, IngestRequest, Key, LostRange, NodeIndex, NodeRecord, NodeSet, ReplicaRequest, ReplicaResponse,
+    ScanLimit, StoreFault, StoreId, StoreRequest, StoreResponse, TableDamage,
 };
 use std::collections::BTreeMap;
 use std::ops::Bound;
@@ -27,6 +27,8 @@ pub(crate) struct Store {
     pub(crate) writes_under_way: usize,
     /// The snapshots kept for scans.
     pub(crate) snapshots: Snapshots,
+    /// The ingests of copies.
+    pub(crate) ingests: Ingests,
     /// Whether only a read tells if a write was superseded, as in a store whose tables hold greater
     /// versions.
     pub(crate) is_unsure: bool,
@@ -67,12 +69,15 @@ impl DiskState {
             StoreRequest::Replica(request) => (request.is_read(), false),
             StoreRequest::ReadPage(_) => (true, false),
             StoreRequest::RaiseClockBound { .. } => (false, true),
+            StoreRequest::Ingest(_) => (false, false),
             _ => return None,
         };
         let is_write = !is_read && !is_raise_of_bound;
         let retry_after = Duration::from_secs(2);
         match self {
-            Self::Full if is_raise_of_bound || is_write_of_value(request) => Some(StoreFault::Full),
+            Self::Full if is_raise_of_bound || is_write_of_value(request) || is_append(request) => {
+                Some(StoreFault::Full)
+            }
             Self::Overloaded if is_write => Some(StoreFault::Overloaded { retry_after }),
             Self::ReadsOverloaded if is_read => Some(StoreFault::Overloaded { retry_after }),
             Self::NoMemory if is_read => Some(StoreFault::NoMemory { retry_after }),
@@ -89,6 +94,10 @@ impl DiskState {
 fn is_write_of_value(request: &StoreRequest) -> bool {
     let StoreRequest::Replica(ReplicaRequest::Write { cell, .. }) = request else { return false };
     cell.meta.kind == CellKind::Value
+}
+
+fn is_append(request: &StoreRequest) -> bool {
+    matches!(request, StoreRequest::Ingest(IngestRequest::Append { .. }))
 }
 
 fn is_read_of_value(request: &StoreRequest) -> bool {
@@ -108,6 +117,7 @@ impl Default for Store {
             writes_max: usize::MAX,
             writes_under_way: 0,
             snapshots: Snapshots::default(),
+            ingests: Ingests::default(),
             is_unsure: false,
             disk: DiskState::default(),
             is_hung: false,
@@ -156,6 +166,7 @@ impl Store {
         let is_too_much = is_write && self.writes_under_way > self.writes_max;
         self.writes_under_way -= usize::from(is_write);
         if let Some(fault) = self.disk.fault(&request) {
+            self.ingests.fail(&request);
             return StoreResponse::Failed(fault);
         }
         if is_too_much || (self.fails)(&request) {
@@ -201,6 +212,7 @@ impl Store {
                 self.read_hints(target, after.as_ref(), limit, cells)
             }
             StoreRequest::Scan { after, until, limit, values } => self.scan(after, until, limit, values),
+            StoreRequest::Ingest(request) => self.ingest(request),
             StoreRequest::AbandonTable(damage) => {
                 self.damage.retain(|known| *known != damage);
                 StoreResponse::TableAbandoned
@@ -219,6 +231,18 @@ impl Store {
                 self.bound = self.bound.max(bound);
                 StoreResponse::ClockBoundRaised { bound: self.bound }
             }
+        }
+    }
+
+    fn ingest(&mut self, request: IngestRequest) -> StoreResponse {
+        match self.ingests.carry_out(request) {
+            Ok((cells, response)) => {
+                for (key, cell) in &cells {
+                    self.put(key, cell);
+                }
+                StoreResponse::Ingest(response)
+            }
+            Err(fault) => StoreResponse::Failed(fault),
         }
     }
 

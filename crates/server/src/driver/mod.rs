@@ -184,6 +184,9 @@ impl<M: Machine> MachineDriver<M> {
         (id, request): (StoreId, StoreRequest),
         deadline: Deadline,
     ) {
+        if matches!(request, StoreRequest::Ingest(_)) {
+            return self.ingest(id, request);
+        }
         if !request.is_read() {
             self.schedule_flush(core);
             core.group.add(id, &request);
@@ -194,6 +197,16 @@ impl<M: Machine> MachineDriver<M> {
             TryAnswer::Done(response) => core.machine.handle_stored(now, id, response),
             TryAnswer::WouldWait => self.local.reads.read(now, (id, request), deadline, &self.inbox),
         }
+    }
+
+    /// Carries out an ingest on a thread that may wait for the disk.
+    fn ingest(&self, id: StoreId, request: StoreRequest) {
+        let (store, inbox) = (self.local.store.clone(), Arc::clone(&self.inbox));
+        // A panic is reported by the blocking thread.
+        tokio::task::spawn_blocking(move || {
+            let responses = vec![(id, store.answer_blocking(&request))];
+            inbox.put(StoreResponses { responses, times: StoreTimes::Refused, large_read: None });
+        });
     }
 
     fn schedule_flush(&self, core: &mut Core<M>) {

@@ -1,4 +1,4 @@
-//! Log lines about rebuilding and about settling with a new data directory.
+//! Log lines about rebuilding, about copies of swaps, and about settling with a new data directory.
 
 use crate::local::Local;
 use cluster::{Event, NodeSet, RebuildReason};
@@ -24,6 +24,20 @@ pub(super) fn log_event(local: &Local, event: &Event) {
         Event::RebuildEnded { cells, took, from } => {
             let took_ms = took.as_millis() as u64;
             tracing::info!(cells, took_ms, from = names(local, *from), "the node has been rebuilt");
+        }
+        Event::CopyBegan { loser } => {
+            tracing::info!(loser = local.url_of(*loser), "the node copies partitions that it gains");
+        }
+        Event::CopyBlocked { loser, by } => {
+            tracing::warn!(
+                loser = local.url_of(*loser),
+                reason = api::describe_obstacle(*by, |node| local.url_of(node)),
+                "the node cannot copy partitions that it gains"
+            );
+        }
+        Event::CopyEnded { loser, cells, bytes, took } => {
+            let (loser, took_ms) = (local.url_of(*loser), took.as_millis() as u64);
+            tracing::info!(loser, cells, bytes, took_ms, "the node has copied the partitions that it gains");
         }
         Event::SettledAsNew { unheard } if unheard.is_empty() => {
             tracing::info!("no other node remembers this one: it is a node of a new cluster");

@@ -9,13 +9,15 @@ use super::{ABSENT, ENTRY_LEN_MAX, GENERATIONS_SINCE, Head, LAYOUT_SINCE, PLAN_S
 use crate::{PROTOCOL_VERSION_MIN, WireError};
 use bytes::Bytes;
 use cluster::{
-    ChainRequest, ChainResponse, ChainVote, EncodedRecord, Generation, GenerationReport, HeartbeatPayload,
-    Incarnation, Key, LAYOUT_RECORD_BYTES_MAX, LayoutEpoch, LayoutStamp, NodeRequest, NodeResponse,
-    PlanStatements, ProposalBallot, RangeAnswer, RangeDigest, RangeRequest, SwapSet,
+    ChainRequest, ChainResponse, ChainVote, CopyAnswer, CopyRequest, EncodedRecord, Generation,
+    GenerationReport, HeartbeatPayload, Incarnation, Key, LAYOUT_RECORD_BYTES_MAX, LayoutEpoch, LayoutStamp,
+    NODES_MAX, NodeIndex, NodeRequest, NodeResponse, PlanStatements, ProposalBallot, RangeAnswer,
+    RangeDigest, RangeRequest, SwapSet,
 };
 use std::num::NonZeroU8;
+use std::time::Duration;
 use stdx::codec::Reader;
-use stdx::{Cell, CellMeta, Hlc, Instant, NodeTag};
+use stdx::{Cell, CellMeta, Hlc, Instant, NodeTag, nanos};
 
 mod kind {
     pub(super) const HEARTBEAT: u8 = 0x05;
@@ -25,6 +27,8 @@ mod kind {
     pub(super) const ACCEPT: u8 = 0x0a;
     pub(super) const LEARN: u8 = 0x0b;
     pub(super) const READ_LAYOUT: u8 = 0x0c;
+    /// Since version 5; 0x0d is the marker of an epoch.
+    pub(super) const COPY: u8 = 0x0e;
 
     pub(super) const HEARTBEAT_ANSWER: u8 = 0x85;
     pub(super) const RANGE_SAME: u8 = 0x86;
@@ -37,6 +41,7 @@ mod kind {
     pub(super) const IS_BEHIND: u8 = 0x91;
     pub(super) const REFUSED: u8 = 0x92;
     pub(super) const LAYOUT: u8 = 0x93;
+    pub(super) const COPIED: u8 = 0x94;
 }
 
 /// Bits of the flags of a heartbeat. The lower two are the sync state.
@@ -74,6 +79,7 @@ pub(super) fn request_len_max(request: &NodeRequest) -> usize {
     match request {
         NodeRequest::Heartbeat(payload) => statements_len(payload),
         NodeRequest::Range(request) => key_len(request.after.as_ref()) + key_len(request.until.as_ref()),
+        NodeRequest::Copy(request) => key_len(request.after.as_ref()),
         NodeRequest::Chain(_) | NodeRequest::ReadLayout => request_tail(request).map_or(0, Bytes::len),
     }
 }
@@ -88,6 +94,7 @@ pub(super) const fn request_version(request: &NodeRequest) -> u8 {
     match request {
         NodeRequest::Heartbeat(_) | NodeRequest::Range(_) => PROTOCOL_VERSION_MIN,
         NodeRequest::Chain(_) | NodeRequest::ReadLayout => LAYOUT_SINCE,
+        NodeRequest::Copy(_) => PLAN_SINCE,
     }
 }
 
@@ -95,7 +102,10 @@ pub(super) const fn request_version(request: &NodeRequest) -> u8 {
 pub(super) const fn request_tail(request: &NodeRequest) -> Option<&Bytes> {
     match request {
         NodeRequest::Chain(request) => record_bytes(request.record()),
-        NodeRequest::Heartbeat(_) | NodeRequest::Range(_) | NodeRequest::ReadLayout => None,
+        NodeRequest::Heartbeat(_)
+        | NodeRequest::Range(_)
+        | NodeRequest::ReadLayout
+        | NodeRequest::Copy(_) => None,
     }
 }
 
@@ -126,6 +136,11 @@ pub(super) fn put_request(out: &mut Vec<u8>, head: Head, request: &NodeRequest) 
         }
         NodeRequest::Chain(ChainRequest::Learn(_)) => head.put(out, kind::LEARN),
         NodeRequest::ReadLayout => head.put(out, kind::READ_LAYOUT),
+        NodeRequest::Copy(CopyRequest { loser, after }) => {
+            head.put(out, kind::COPY);
+            out.push(loser.0);
+            put_optional_key(out, after.as_ref());
+        }
     }
 }
 
@@ -139,6 +154,7 @@ pub(super) fn request(kind: u8, from: &mut Decoder<'_>) -> Result<Option<NodeReq
     Ok(Some(match kind {
         kind::HEARTBEAT => NodeRequest::Heartbeat(heartbeat_payload(&mut from.reader, from.version)?),
         kind::RANGE => NodeRequest::Range(range_request(from)?),
+        kind::COPY if from.version >= PLAN_SINCE => NodeRequest::Copy(copy_request(from)?),
         _ => return Ok(None),
     }))
 }
@@ -160,6 +176,7 @@ pub(super) fn response_len_max(response: &NodeResponse) -> usize {
     match response {
         NodeResponse::Heartbeat(payload) => statements_len(payload),
         NodeResponse::Range(answer) => range_answer_len_max(answer),
+        NodeResponse::Copied(answer) => cells_len_max(&answer.entries, answer.until.as_ref()),
         NodeResponse::Chain(_) | NodeResponse::Layout(_) => response_tail(response).map_or(0, Bytes::len),
     }
 }
@@ -169,6 +186,7 @@ pub(super) const fn response_version(response: &NodeResponse) -> u8 {
     match response {
         NodeResponse::Heartbeat(_) | NodeResponse::Range(_) => PROTOCOL_VERSION_MIN,
         NodeResponse::Chain(_) | NodeResponse::Layout(_) => LAYOUT_SINCE,
+        NodeResponse::Copied(_) => PLAN_SINCE,
     }
 }
 
@@ -177,7 +195,7 @@ pub(super) const fn response_tail(response: &NodeResponse) -> Option<&Bytes> {
     match response {
         NodeResponse::Chain(response) => record_bytes(response.record()),
         NodeResponse::Layout(record) => record_bytes(Some(record)),
-        NodeResponse::Heartbeat(_) | NodeResponse::Range(_) => None,
+        NodeResponse::Heartbeat(_) | NodeResponse::Range(_) | NodeResponse::Copied(_) => None,
     }
 }
 
@@ -198,6 +216,11 @@ pub(super) fn put_response(out: &mut Vec<u8>, head: Head, response: &NodeRespons
         }
         NodeResponse::Chain(response) => put_chain_response(out, head, response),
         NodeResponse::Layout(_) => head.put(out, kind::LAYOUT),
+        NodeResponse::Copied(CopyAnswer { entries, until, pause }) => {
+            head.put(out, kind::COPIED);
+            put_u64(out, nanos(*pause));
+            put_cells(out, entries, until.as_ref());
+        }
     }
 }
 
@@ -242,7 +265,11 @@ pub(super) fn response(kind: u8, from: &mut Decoder<'_>) -> Result<Option<NodeRe
         kind::HEARTBEAT_ANSWER => NodeResponse::Heartbeat(heartbeat_payload(&mut from.reader, from.version)?),
         kind::RANGE_SAME => NodeResponse::Range(RangeAnswer::Same),
         kind::RANGE_VERSIONS => NodeResponse::Range(versions(from)?),
-        kind::RANGE_CELLS => NodeResponse::Range(cells(from)?),
+        kind::RANGE_CELLS => {
+            let (entries, until) = cells(from)?;
+            NodeResponse::Range(RangeAnswer::Cells { entries, until })
+        }
+        kind::COPIED if from.version >= PLAN_SINCE => NodeResponse::Copied(copy_answer(from)?),
         _ => return Ok(None),
     }))
 }
@@ -456,7 +483,24 @@ fn versions(from: &mut Decoder<'_>) -> Result<RangeAnswer, WireError> {
     Ok(RangeAnswer::Versions { entries, until })
 }
 
-fn cells(from: &mut Decoder<'_>) -> Result<RangeAnswer, WireError> {
+fn copy_request(from: &mut Decoder<'_>) -> Result<CopyRequest, WireError> {
+    let loser = NodeIndex(from.reader.u8()?);
+    if loser.as_usize() >= NODES_MAX {
+        return Err(WireError::Field { field: "slot of a loser" });
+    }
+    Ok(CopyRequest { loser, after: optional_key(&mut from.reader)? })
+}
+
+fn copy_answer(from: &mut Decoder<'_>) -> Result<CopyAnswer, WireError> {
+    let pause = Duration::from_nanos(from.reader.u64()?);
+    let (entries, until) = cells(from)?;
+    Ok(CopyAnswer { entries, until, pause })
+}
+
+/// Keys with their cells, and the last key of the part that they cover.
+type CellsUntil = (Vec<(Key, Cell)>, Option<Key>);
+
+fn cells(from: &mut Decoder<'_>) -> Result<CellsUntil, WireError> {
     const ENTRY_LEN_MIN: usize = 2 + 1 + META_LEN_MIN + 4;
     let until = optional_key(&mut from.reader)?;
     let count = from.count_of(ENTRY_LEN_MIN)?;
@@ -464,7 +508,12 @@ fn cells(from: &mut Decoder<'_>) -> Result<RangeAnswer, WireError> {
     for _ in 0..count {
         entries.push((from.key()?, from.cell()?));
     }
-    Ok(RangeAnswer::Cells { entries, until })
+    Ok((entries, until))
+}
+
+fn cells_len_max(entries: &[(Key, Cell)], until: Option<&Key>) -> usize {
+    let entry_len_max = |(key, cell): &(Key, Cell)| ENTRY_LEN_MAX + key.as_bytes().len() + cell.value.len();
+    key_len(until) + entries.iter().map(entry_len_max).sum::<usize>()
 }
 
 fn range_answer_len_max(answer: &RangeAnswer) -> usize {
@@ -474,11 +523,7 @@ fn range_answer_len_max(answer: &RangeAnswer) -> usize {
             let entries = entries.iter().map(|(key, _)| ENTRY_LEN_MAX + key.as_bytes().len());
             key_len(until.as_ref()) + entries.sum::<usize>()
         }
-        RangeAnswer::Cells { entries, until } => {
-            let entries =
-                entries.iter().map(|(key, cell)| ENTRY_LEN_MAX + key.as_bytes().len() + cell.value.len());
-            key_len(until.as_ref()) + entries.sum::<usize>()
-        }
+        RangeAnswer::Cells { entries, until } => cells_len_max(entries, until.as_ref()),
     }
 }
 

@@ -3,12 +3,12 @@
 
 use bytes::Bytes;
 use cluster::{
-    ChainRequest, ChainResponse, ChainVote, Cut, EncodedRecord, Generation, GenerationReport,
-    HeartbeatPayload, Incarnation, Key, KeyRange, LayoutEpoch, LayoutStamp, Message, MessageId, NODES_MAX,
-    NodeIndex, NodeRequest, NodeResponse, NodeSet, Page, PageBuilder, PeerAnswer, PeerRequest,
-    PlanStatements, ProposalBallot, RangeAnswer, RangeDigest, RangeRequest, ReplicaFault, ReplicaRequest,
-    ReplicaResponse, Requester, ScanLimit, ScanRequest, ScanRoles, ScanTask, SnapshotId, StoreFault, SwapSet,
-    SyncState,
+    ChainRequest, ChainResponse, ChainVote, CopyAnswer, CopyRequest, Cut, EncodedRecord, Generation,
+    GenerationReport, HeartbeatPayload, Incarnation, Key, KeyRange, LayoutEpoch, LayoutStamp, Message,
+    MessageId, NODES_MAX, NodeIndex, NodeRequest, NodeResponse, NodeSet, Page, PageBuilder, PeerAnswer,
+    PeerRequest, PlanStatements, ProposalBallot, RangeAnswer, RangeDigest, RangeRequest, ReplicaFault,
+    ReplicaRequest, ReplicaResponse, Requester, ScanLimit, ScanRequest, ScanRoles, ScanTask, SnapshotId,
+    StoreFault, SwapSet, SyncState,
 };
 use proptest::collection::vec;
 use proptest::option;
@@ -141,6 +141,9 @@ fn any_request() -> impl Strategy<Value = PeerRequest> {
             .prop_map(|snapshot| PeerRequest::Replica(ReplicaRequest::EndSnapshot { id: snapshot })),
         any_chain_request().prop_map(|request| NodeRequest::Chain(request).into()),
         Just(NodeRequest::ReadLayout.into()),
+        (0..NODES_MAX as u8, option::of(any_key())).prop_map(|(loser, after)| {
+            NodeRequest::Copy(CopyRequest { loser: NodeIndex(loser), after }).into()
+        }),
     ]
 }
 
@@ -210,6 +213,12 @@ fn any_answer() -> impl Strategy<Value = PeerAnswer> {
         Just(PeerAnswer::Replica(ReplicaResponse::SnapshotEnded)),
         any_chain_response().prop_map(|response| PeerAnswer::Node(NodeResponse::Chain(response))),
         any_record().prop_map(|record| PeerAnswer::Node(NodeResponse::Layout(record))),
+        (vec((any_key(), any_cell()), 0..8), option::of(any_key()), any::<u64>()).prop_map(
+            |(entries, until, nanos)| {
+                let pause = Duration::from_nanos(nanos);
+                PeerAnswer::Node(NodeResponse::Copied(CopyAnswer { entries, until, pause }))
+            }
+        ),
         any_fault().prop_map(PeerAnswer::Failed),
     ]
 }
@@ -430,6 +439,23 @@ pub(crate) fn layout_answers() -> Vec<PeerAnswer> {
     ];
     let read = PeerAnswer::Node(NodeResponse::Layout(record()));
     chain.into_iter().map(|it| PeerAnswer::Node(NodeResponse::Chain(it))).chain([read]).collect()
+}
+
+/// The requests of a gaining node, since version 5.
+pub(crate) fn copy_requests() -> Vec<PeerRequest> {
+    let request = |after| NodeRequest::Copy(CopyRequest { loser: NodeIndex(63), after }).into();
+    vec![request(None), request(Some(key(b"r")))]
+}
+
+/// The answers to a gaining node, since version 5.
+pub(crate) fn copy_answers() -> Vec<PeerAnswer> {
+    let live = Cell::value(version(9), 3, Bytes::from_static(b"moved"));
+    let entries = vec![(key(b"s"), live), (key(b"t"), Cell::tombstone(version(10), 3))];
+    let answer = |answer| PeerAnswer::Node(NodeResponse::Copied(answer));
+    vec![
+        answer(CopyAnswer { entries, until: Some(key(b"u")), pause: Duration::from_nanos(0x0d1d_2d3d) }),
+        answer(CopyAnswer { entries: Vec::new(), until: None, pause: Duration::ZERO }),
+    ]
 }
 
 /// A request of each kind but heartbeats and those since version 4, in each of its forms.

@@ -78,6 +78,7 @@ mod voter;
 pub use command::{CommandObstacle, LayoutCommand, LayoutCommandId, LayoutCommandOutcome, PlannedChange};
 pub use fetch::{LayoutConflict, LayoutConflictReason};
 pub use plan_step::SwapWait;
+pub(in crate::node) use plan_step::{has_enough_others, is_dead};
 pub use proposal::{ProposalOutcome, ProposeError};
 pub(in crate::node) use statements::StatedPlan;
 pub use status::{AgreementStatus, VoterStatus};
@@ -205,6 +206,11 @@ impl Node {
     /// agreement.
     pub fn adopted_layout(&self) -> Option<&Arc<LayoutRecord>> {
         self.agreement.as_ref().map(|agreement| &agreement.adopted.record)
+    }
+
+    /// Hash of the adopted record.
+    pub(super) fn adopted_hash(&self) -> Option<RecordHash> {
+        self.agreement.as_ref().map(|agreement| agreement.adopted.hash)
     }
 
     /// Notes that a process was linked in the slot of a peer. The answers of an earlier one to the

@@ -4,10 +4,11 @@
 //! repeated in each heartbeat until the record has changed. A driver that hears news looks for the
 //! next step at once.
 //!
-//! **Mechanism.** The fence that a node states is that of its process ([`Node::fenced`]). The host
-//! reports a copy once it is durable. See [`PlanStatements`] for the form in which they are sent.
+//! **Mechanism.** The fence that a node states is that of its process ([`Node::fenced`]). A copy is
+//! stated once it is durable (`copying`). See [`PlanStatements`] for the form in which they are
+//! sent.
 //!
-//! **Caveats.** Nothing is durable here: after a restart the host reports its copies again. A copy
+//! **Caveats.** Nothing is durable here: after a restart the copies are found complete again. A copy
 //! of an attempt that the adopted record does not have is forgotten.
 
 use super::super::Node;
@@ -70,7 +71,7 @@ impl Node {
     /// Records that this node durably holds all that it copies in `attempt`. Its copy began after
     /// the loser had fenced the PREPARE of the attempt, or, if the loser is dead, after enough of
     /// the other replicas had. Has no effect if the adopted record does not have the attempt.
-    pub fn handle_copied(&mut self, now: Now, attempt: SwapAttempt) {
+    pub(in crate::node) fn state_copied(&mut self, now: Now, attempt: SwapAttempt) {
         let own_id = self.member.tag;
         let Some(agreement) = &mut self.agreement else { return };
         let adopted = &agreement.adopted.record;
@@ -78,7 +79,13 @@ impl Node {
         let is_awaited = attempt.gainer == own_id && attempts.any(|other| other == attempt);
         if is_awaited && agreement.statements.complete.insert(attempt) {
             self.send_statements(now);
-            self.advance(now);
+        }
+    }
+
+    /// States no copy any more, because data was lost.
+    pub(in crate::node) fn retract_copies(&mut self) {
+        if let Some(agreement) = &mut self.agreement {
+            agreement.statements.complete.clear();
         }
     }
 

@@ -3,7 +3,7 @@
 use super::SwapWait;
 use super::plan_step::swap_waits;
 use crate::quorum::is_majority;
-use crate::{LayoutEpoch, Node, NodeIndex, RecordHash, VoteHistory};
+use crate::{CopyStatus, LayoutEpoch, Node, NodeIndex, RecordHash, VoteHistory};
 use stdx::NodeTag;
 
 /// The state of a node in the agreement on layout records.
@@ -24,6 +24,8 @@ pub struct AgreementStatus {
     /// The events that the swaps of the running plan wait for, in their order, as far as this node
     /// hears.
     pub waits: Vec<SwapWait>,
+    /// The copies of this node as the gainer of swaps.
+    pub copies: Vec<CopyStatus>,
 }
 
 /// A voter as this node hears it.
@@ -84,6 +86,7 @@ impl Node {
                 Some(_) => swap_waits(&adopted.record, &self.heard_cluster()),
                 None => Vec::new(),
             },
+            copies: self.copies_status(),
         })
     }
 

@@ -13,6 +13,14 @@
 //! left out: it was away for longer than deletes are kept, and does not return with its data.
 //! Silence is measured by the monotonic clock, from the start of the process at the earliest.
 //!
+//! **Swaps.** A node that gains a partition has not taken part in the earlier passes over its keys.
+//! Another replica may have purged a tombstone before the gainer reads it there, and after the
+//! gainer has read an older value from a third one. Or the gainer purges the tombstone that it has
+//! copied. So while the adopted record has swaps, no delete counts as exchanged. When the last swap
+//! has ended, a round begins, and only passes that begin then or later count. The time of the last
+//! round is removed from the node record before a copy begins. A copy also waits until the driver
+//! was told that no delete is exchanged ([`Node::keeps_deletes`]).
+//!
 //! **Caveats.** A delete that reaches this node after the relevant pass, because other replicas
 //! acknowledged it, is only covered by their passes. A running peer that is cut off from this node
 //! for a whole grace period is treated as one that is away. While a peer is gone for good, each
@@ -28,31 +36,79 @@ use stdx::{Now, WallTime};
 /// within which versions are issued.
 const STEP: Duration = Duration::from_millis(1);
 
-/// Start of the last complete pass with each peer in this process.
+/// The passes that count in this process.
 #[derive(Debug, Default)]
-pub(super) struct DeleteExchange(BTreeMap<NodeIndex, WallTime>);
+pub(super) struct DeleteExchange {
+    /// Start of the last complete pass with each peer.
+    passes: BTreeMap<NodeIndex, WallTime>,
+    /// Whether no pass counts, because the adopted record has swaps.
+    is_held: bool,
+    /// Whether the driver was told since then.
+    is_told: bool,
+}
 
 impl DeleteExchange {
     /// Records that a pass is complete with a peer. `started_at` is the horizon at the start of the
     /// pass.
     pub(super) fn note(&mut self, node: NodeIndex, started_at: WallTime) {
-        self.0.insert(node, started_at.saturating_sub(STEP));
+        if !self.is_held {
+            self.passes.insert(node, started_at.saturating_sub(STEP));
+        }
+    }
+
+    /// Whether passes do not count, because the adopted record has swaps.
+    pub(super) const fn is_held(&self) -> bool {
+        self.is_held
     }
 
     /// Forgets a node that is a member no more.
     pub(super) fn forget(&mut self, node: NodeIndex) {
-        self.0.remove(&node);
+        self.passes.remove(&node);
     }
 }
 
 impl Node {
+    /// Has no pass count while the adopted record has swaps, and begins a round after the last one.
+    pub(in crate::node) fn hold_deletes_while_swapping(&mut self, now: Now) {
+        let has_swaps = self.adopted_layout().is_some_and(|record| !record.swaps().is_empty());
+        let exchange = &mut self.repair.delete_exchange;
+        let has_ended = exchange.is_held && !has_swaps;
+        if exchange.is_held != has_swaps {
+            *exchange = DeleteExchange { is_held: has_swaps, ..DeleteExchange::default() };
+        }
+        // A node that settles has a time, too.
+        if has_swaps && self.record.wanted().repaired_at.is_some() {
+            self.record.wanted_mut().repaired_at = None;
+        }
+        if has_ended {
+            self.abandon_pass();
+            self.begin_round(now);
+        }
+    }
+
+    /// Records that the driver passes the time of [`Node::deletes_exchanged_to`] to the store.
+    pub(in crate::node) const fn note_horizon_tick(&mut self) {
+        self.repair.delete_exchange.is_told = self.repair.delete_exchange.is_held;
+    }
+
+    /// Whether the store keeps all deletes, and will after a restart.
+    pub(in crate::node) fn keeps_deletes(&self) -> bool {
+        self.repair.delete_exchange.is_told && self.record.durable().repaired_at.is_none()
+    }
+
     /// The time up to which this node and the peers that it hears have exchanged all deletes. No
-    /// newer tombstone may be purged. It is the beginning of time until the first complete pass.
+    /// newer tombstone may be purged. It is the beginning of time until the first complete pass, and
+    /// while the adopted record has swaps.
     pub fn deletes_exchanged_to(&self, now: Now) -> WallTime {
+        if self.repair.delete_exchange.is_held {
+            return WallTime::default();
+        }
         let is_awaited = |node: &NodeIndex| now.mono - self.peer(*node).last_heard < self.limits.grace;
         // A time in the future was recorded by a wrong clock.
         let of_round = self.record.durable().repaired_at.filter(|at| *at <= self.horizon(now));
-        let with = |node| self.repair.delete_exchange.0.get(&node).copied().max(of_round).unwrap_or_default();
+        let of_round = of_round.filter(|_| self.record.wanted().repaired_at.is_some());
+        let with =
+            |node| self.repair.delete_exchange.passes.get(&node).copied().max(of_round).unwrap_or_default();
         self.peer_nodes().filter(is_awaited).map(with).min().unwrap_or(now.wall)
     }
 }

@@ -572,7 +572,8 @@ impl Node {
     fn end_round(&mut self) {
         if self.repair.due.is_empty() {
             self.repair.is_urgent = false;
-            if let Some(started_at) = self.repair.round.take() {
+            let is_held = self.repair.delete_exchange.is_held();
+            if let Some(started_at) = self.repair.round.take().filter(|_| !is_held) {
                 self.record.wanted_mut().repaired_at = Some(started_at);
             }
         }

@@ -188,22 +188,11 @@ impl PlanDriver<'_> {
     /// gainer is not, each majority of the replicas includes one of them.
     fn is_fenced_by_others(&self, swap: &PairSwap, partition: PartitionId) -> bool {
         let epoch = self.adopted.changed[partition.0 as usize];
-        let list = self.adopted.preference_list(partition);
-        let position = |slot| list.iter().position(|other| *other == slot);
-        let (Some(loses), Some(gains)) = (position(swap.loser), position(swap.gainer)) else { return false };
-        let (mut left, mut fenced) = (0, 0);
-        list[..gains].iter().zip(1..).all(|(slot, from)| {
-            if *slot != swap.loser && !self.is_dead(*slot) {
-                left += 1;
-                fenced += u8::from(self.has_fenced(*slot, epoch));
-            }
-            let needed = sources_needed(from).min(left);
-            usize::from(from) <= loses || fenced >= needed
-        })
+        has_enough_others(self.adopted, swap, partition, |slot| self.has_fenced(slot, epoch))
     }
 
     fn is_dead(&self, slot: NodeIndex) -> bool {
-        self.adopted.member(slot).is_none_or(|member| member.state == MemberState::Dead)
+        is_dead(self.adopted, slot)
     }
 
     /// Begins swaps. Returns whether there was one.
@@ -293,6 +282,34 @@ impl PlanDriver<'_> {
         }
         is_over && !has_leaving_voter
     }
+}
+
+/// Whether enough of the replicas of `partition` that keep it are `ready` to stand in for the dead
+/// loser of its swap. For each number of replicas by which the loser is one and the gainer is not,
+/// each majority of the replicas includes one of them. If fewer are left, all of those are needed.
+pub(in crate::node) fn has_enough_others(
+    record: &LayoutRecord,
+    swap: &PairSwap,
+    partition: PartitionId,
+    is_ready: impl Fn(NodeIndex) -> bool,
+) -> bool {
+    let list = record.preference_list(partition);
+    let position = |slot| list.iter().position(|other| *other == slot);
+    let (Some(loses), Some(gains)) = (position(swap.loser), position(swap.gainer)) else { return false };
+    let (mut left, mut ready) = (0, 0);
+    list[..gains].iter().zip(1..).all(|(slot, from)| {
+        if *slot != swap.loser && !is_dead(record, *slot) {
+            left += 1;
+            ready += u8::from(is_ready(*slot));
+        }
+        let needed = sources_needed(from).min(left);
+        usize::from(from) <= loses || ready >= needed
+    })
+}
+
+/// Whether a slot of `record` has no node that serves.
+pub(in crate::node) fn is_dead(record: &LayoutRecord, slot: NodeIndex) -> bool {
+    record.member(slot).is_none_or(|member| member.state == MemberState::Dead)
 }
 
 #[cfg(test)]

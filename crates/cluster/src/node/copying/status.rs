@@ -1,0 +1,71 @@
+//! Status of copies for operators.
+
+use super::super::ranges::permille;
+use super::{CopySource, SwapCopy};
+use crate::{Node, NodeIndex};
+
+/// The reason why a copy does not go on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum CopyObstacle {
+    /// Threads of this node still use an older layout.
+    Fence,
+    /// This node is not read-eligible, because it is rebuilt.
+    NotReadEligible,
+    /// The disk of this node has no space for values.
+    DiskFull,
+    /// The store of this node cannot keep up with writes, or is short of disk space.
+    Stalled,
+    /// The store of this node has refused the cells. They are read again.
+    Store,
+    /// A source has refused, or has not answered. It is asked again.
+    Source {
+        /// The source.
+        node: NodeIndex,
+    },
+}
+
+impl CopyObstacle {
+    /// Whether an operator is told: the others pass by themselves in moments.
+    pub(super) const fn is_reported(self) -> bool {
+        matches!(self, Self::DiskFull | Self::Store)
+    }
+}
+
+/// A copy of this node as a gainer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct CopyStatus {
+    /// The loser of the swap.
+    pub loser: NodeIndex,
+    /// The gainer of the swap: this node.
+    pub gainer: NodeIndex,
+    /// Progress in thousandths of all keys. All of them mean that the copy is complete.
+    pub permille: u16,
+    /// Number of cells that were read.
+    pub cells: u64,
+    /// Size of their keys and values, in bytes.
+    pub bytes: u64,
+    /// The reason why the copy does not go on.
+    pub obstacle: Option<CopyObstacle>,
+}
+
+impl Node {
+    /// The copies of this node.
+    pub(in crate::node) fn copies_status(&self) -> Vec<CopyStatus> {
+        self.copies.copies.values().map(|copy| self.copy_status(copy)).collect()
+    }
+
+    fn copy_status(&self, copy: &SwapCopy) -> CopyStatus {
+        let reading = copy.sources.values().filter(|source| !source.is_done());
+        let permille_of = |source: &CopySource| permille(source.position.after.as_ref());
+        let furthest_behind = reading.map(permille_of).min().unwrap_or(0);
+        let (cells, bytes) = copy.amount();
+        CopyStatus {
+            loser: copy.loser,
+            gainer: self.member.me,
+            permille: if copy.is_complete { 1_000 } else { furthest_behind.min(999) },
+            cells,
+            bytes,
+            obstacle: self.reported_obstacle(copy),
+        }
+    }
+}
