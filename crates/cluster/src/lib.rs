@@ -36,6 +36,7 @@ mod local_writes;
 mod member;
 mod message;
 mod node;
+mod owned_part;
 mod page;
 mod process_fence;
 mod quorum;
@@ -84,8 +85,9 @@ pub use message::{
 pub use node::{
     AgreementEffect, AgreementStatus, CommandObstacle, LayoutCommand, LayoutCommandId, LayoutCommandOutcome,
     LayoutConflict, LayoutConflictReason, Node, NodeLimits, NodeStatus, PeerStatus, PlannedChange,
-    ProposalOutcome, ProposeError, RepairKind, RepairStatus, SwapWait, VoterStatus,
+    ProposalOutcome, ProposeError, PurgeStatus, RepairKind, RepairStatus, SwapWait, VoterStatus,
 };
+pub use owned_part::{DisownedPart, OwnedPart};
 pub use page::{Page, PageBuilder, PageEntry, PageEntryHead};
 pub use process_fence::ProcessFence;
 pub use quorum::{Quorum, QuorumChoice, QuorumError, default_from_of_new_cluster, majority};

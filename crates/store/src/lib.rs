@@ -36,6 +36,7 @@ mod layout_file;
 mod log_mark;
 mod name_watch;
 mod node_record;
+mod ownership;
 mod pages;
 mod pause;
 mod recovered_layout;

@@ -32,6 +32,7 @@ mod horizon;
 mod layout_change;
 mod links;
 mod outbox;
+mod ownership;
 mod peer;
 mod pull;
 mod ranges;
@@ -50,7 +51,7 @@ pub use agreement::{
     LayoutConflict, LayoutConflictReason, PlannedChange, ProposalOutcome, ProposeError, SwapWait,
     VoterStatus,
 };
-pub use status::{NodeStatus, PeerStatus, RepairKind, RepairStatus};
+pub use status::{NodeStatus, PeerStatus, PurgeStatus, RepairKind, RepairStatus};
 
 use crate::replica::{Replica, RequestHeader};
 use crate::{
@@ -63,6 +64,7 @@ use drain::Drain;
 use healing::Healing;
 use horizon::ClusterHorizon;
 use outbox::NodeEffects;
+use ownership::Ownership;
 use peer::Peer;
 use pull::Pull;
 use record::NodeRecordState;
@@ -157,6 +159,7 @@ pub struct Node {
     healing: Healing,
     refused_retries: RefusedRetries,
     repair: Repair,
+    ownership: Ownership,
     /// `None` while the node takes no part in the agreement on layout records.
     agreement: Option<Agreement>,
 }
@@ -166,6 +169,7 @@ impl Node {
     pub fn new(now: Now, member: Member, record: NodeRecord, limits: NodeLimits, rng: Rng) -> Self {
         let layout = &member.layout;
         let pending = record.repair_pending.intersection(layout.members());
+        let ownership = Ownership::at_start(now.mono, &member, record.disowned_to);
         let peer = |slot| Peer::new(now.mono, pending.contains(NodeIndex(slot as u8)));
         let mut node = Self {
             limits,
@@ -193,6 +197,7 @@ impl Node {
             healing: Healing::default(),
             refused_retries: RefusedRetries::new(now.mono),
             repair: Repair::new(now.mono, pending),
+            ownership,
             agreement: None,
             member,
         };
@@ -320,6 +325,7 @@ impl Node {
             repaired_at: self.record.durable().repaired_at,
             refused_keys: self.record.wanted().refused.len(),
             fenced: self.fenced(),
+            purge: self.purge_status(),
         }
     }
 
@@ -342,6 +348,7 @@ impl Node {
             self.outbox.next_deadline(),
             self.repair_due(),
             self.refused_due(),
+            self.ownership_due(),
         ];
         of_peers.chain(of_hints).chain(own).flatten().min()
     }
@@ -356,6 +363,7 @@ impl Node {
         self.advance_healing(now);
         self.advance_refused(now);
         self.advance_repair(now);
+        self.advance_ownership(now);
         self.compare_clocks(now);
         self.raise_clock_bound(now);
         self.advance_agreement(now);

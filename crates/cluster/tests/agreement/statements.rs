@@ -72,8 +72,8 @@ fn statements_are_sent_to_all_peers_at_once_and_repeated() {
     cluster.state_fenced(LOSER, LayoutEpoch(5));
     cluster.state_copied(GAINER, attempt());
     cluster.run(2 * MILLISECOND);
-    let fenced = PlanStatements { fenced: Some(LayoutEpoch(5)), complete: SwapSet::EMPTY };
-    let complete = PlanStatements { fenced: None, complete: swap_set(&[1]) };
+    let fenced = PlanStatements { fenced: Some(LayoutEpoch(5)), ..PlanStatements::default() };
+    let complete = PlanStatements { complete: swap_set(&[1]), ..PlanStatements::default() };
     assert_eq!(stated_by(&cluster, LOSER, sent)[..2], [fenced; 2]);
     assert_eq!(stated_by(&cluster, GAINER, sent)[..2], [complete; 2]);
     let sent = cluster.world.sent.len();
