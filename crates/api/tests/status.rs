@@ -31,6 +31,7 @@ fn cluster_status() -> ClusterStatus {
         repaired_at: Some(WallTime::from_micros_since_unix_epoch(27_000)),
         refused_keys: 28,
         fenced: cluster::LayoutEpoch(29),
+        purge: cluster::PurgeStatus::default(),
     })
 }
 

@@ -36,6 +36,7 @@ mod local_writes;
 mod member;
 mod message;
 mod node;
+mod owned_part;
 mod page;
 mod process_fence;
 mod quorum;
@@ -85,9 +86,10 @@ pub use message::{
 pub use node::{
     AgreementEffect, AgreementStatus, CommandObstacle, CopyObstacle, CopyStatus, LayoutCommand,
     LayoutCommandId, LayoutCommandOutcome, LayoutConflict, LayoutConflictReason, Node, NodeLimits,
-    NodeStatus, PeerStatus, PlannedChange, ProposalOutcome, ProposeError, RepairKind, RepairStatus, SwapWait,
+    NodeStatus, PeerStatus, PlannedChange, ProposalOutcome, ProposeError, PurgeStatus, RepairKind, RepairStatus, SwapWait,
     VoterStatus,
 };
+pub use owned_part::{DisownedPart, OwnedPart};
 pub use page::{Page, PageBuilder, PageEntry, PageEntryHead};
 pub use process_fence::ProcessFence;
 pub use quorum::{Quorum, QuorumChoice, QuorumError, default_from_of_new_cluster, majority};

@@ -5,8 +5,8 @@ mod ingest;
 pub use ingest::{IngestCursor, IngestRequest, IngestResponse};
 
 use crate::{
-    Key, NodeIndex, NodeRecord, PageRequest, ReplicaFault, ReplicaOutcome, ReplicaRequest, ReplicaResponse,
-    StoreFault, TableDamage,
+    DisownedPart, Key, NodeIndex, NodeRecord, OwnedPart, PageRequest, ReplicaFault, ReplicaOutcome,
+    ReplicaRequest, ReplicaResponse, StoreFault, TableDamage,
 };
 use stdx::{Cell, Hlc, Version};
 
@@ -52,6 +52,14 @@ pub enum StoreRequest {
     /// may be lost with it were fetched from peers and are durable. Not done if by now the table
     /// has lost more than is named here.
     AbandonTable(TableDamage),
+    /// Treats all keys outside of these parts of their ranges as absent, durably and at once, and
+    /// begins to purge them. A part is not greater than the owned one.
+    Disown(Vec<OwnedPart>),
+    /// Owns these greater parts of ranges whose purge has ended. If that of one has not, nothing
+    /// changes.
+    OwnAgain(Vec<OwnedPart>),
+    /// Reads the ranges that are not owned as a whole.
+    ReadDisowned,
     /// Makes the node's record durable.
     PersistRecord {
         /// The whole record.
@@ -68,11 +76,13 @@ pub enum StoreRequest {
 }
 
 impl StoreRequest {
-    /// Whether the request writes nothing that its requester waits for.
+    /// Whether the request writes nothing to the log that its requester waits for.
     pub const fn is_read(&self) -> bool {
         match self {
             Self::Replica(request) => request.is_read(),
             Self::ReadHints { .. } | Self::Scan { .. } | Self::ReadPage(_) | Self::AbandonTable(_) => true,
+            // They wait for the manifest, and not for the log.
+            Self::Disown(_) | Self::OwnAgain(_) | Self::ReadDisowned => true,
             Self::ForgetHints { .. }
             | Self::PersistRecord { .. }
             | Self::RaiseClockBound { .. }
@@ -134,6 +144,9 @@ pub enum StoreResponse {
     },
     /// Answers `AbandonTable`: the table will be replaced.
     TableAbandoned,
+    /// Answers `Disown`, `OwnAgain` and `ReadDisowned`: all ranges that are not owned as a whole,
+    /// after the request.
+    Disowned(Vec<DisownedPart>),
     /// Answers `PersistRecord`: the record is durable.
     RecordPersisted {
         /// The record's revision.

@@ -1,6 +1,6 @@
 //! Sync state of a node, its generations, and the record that survives restarts.
 
-use crate::{Incarnation, NodeIndex, NodeSet, RefusedKeys};
+use crate::{Incarnation, LayoutEpoch, NodeIndex, NodeSet, RefusedKeys};
 use std::collections::BTreeMap;
 use stdx::{Hlc, NodeTag, WallTime};
 
@@ -137,6 +137,9 @@ pub struct NodeRecord {
     pub unheard: NodeSet,
     /// Keys whose newest cell this node has refused.
     pub refused: RefusedKeys,
+    /// Epoch up to which this node has disowned what it lost by a change of the layout. `None`: no
+    /// partition had changed.
+    pub disowned_to: Option<LayoutEpoch>,
 }
 
 #[cfg(test)]

@@ -14,6 +14,13 @@ pub(crate) struct DamagedTables {
     pub(crate) quarantined: Mutex<BTreeMap<TableId, QuarantinedTable>>,
 }
 
+impl DamagedTables {
+    /// Whether there is a table that cannot be read, or may be one.
+    pub(crate) fn has_any(&self) -> bool {
+        !self.suspected.lock().is_empty() || !self.quarantined.lock().is_empty()
+    }
+}
+
 /// A table that compaction does not pick any more because it is damaged.
 #[derive(Debug)]
 pub(crate) struct QuarantinedTable {

@@ -59,7 +59,7 @@ pub(crate) struct Shared {
     pub(crate) chunk_pool: Arc<ChunkPool>,
     pub(crate) cache: Arc<BlockCache>,
     /// The view that readers load. Changed only by [`Shared::install_view`].
-    pub(crate) view: ArcSwap<View>,
+    pub(crate) view: Arc<ArcSwap<View>>,
     view_change: Mutex<()>,
     /// The durable watermark: readers see sequences up to this one. All of them are durable or
     /// aborted.
@@ -128,7 +128,7 @@ impl Engine {
         let shared = Shared {
             memtable_bytes: components.memtable_bytes,
             chunk_pool: components.chunk_pool,
-            view: ArcSwap::from_pointee(components.view),
+            view: Arc::new(ArcSwap::from_pointee(components.view)),
             view_change: Mutex::new(()),
             watermark: AtomicU64::new(components.watermark.0),
             commit_queue: Mutex::new(components.queue),
@@ -410,7 +410,14 @@ impl Shared {
         let levels = Arc::new(levels.unwrap_or_else(|broken| panic!("an edit breaks the levels: {broken}")));
         manifest.append(edit)?;
         self.debt_bytes.store(CompactionDebt::of(&levels, &self.options).bytes, Ordering::Relaxed);
-        self.install_view(|view| change(view, Arc::clone(&levels)));
+        self.install_view(|view| {
+            let filter = view.filter.after(edit);
+            let view = change(view, Arc::clone(&levels));
+            match filter {
+                Some(filter) => view.with_filter(Arc::new(filter)),
+                None => view,
+            }
+        });
         drop(manifest);
         let dropped: BTreeSet<TableId> = edit.dropped().collect();
         for (_, table) in old.iter().filter(|(_, table)| dropped.contains(&table.meta().id)) {

@@ -10,6 +10,10 @@
 //! cannot be read fails the read, unless the cell found in the other sources is newer than all
 //! cells of that table.
 //!
+//! A key of a disowned range is hidden by the greatest `from` of all its cells, which need not be
+//! that of the newest one. So a read of such a key skips no source before it has found a cell by
+//! which the key stays. See [`ownership`](crate::ownership).
+//!
 //! A read of metadata ([`Engine::get_meta`]) returns the metadata of the cell that a read of the
 //! key would return. It reads no oversized value to learn it, except from tables of the first
 //! format version. It says that the cell exists, not that its value is readable: damage to the
@@ -20,6 +24,7 @@
 use crate::cell_part::CellPart;
 use crate::engine::Engine;
 use crate::sstable::{Lookup, ReadMemory, Wait};
+use crate::view::LoggedMemtable;
 use crate::{Error, Sequence};
 use std::sync::atomic::Ordering;
 use stdx::{Cell, CellMeta, Version};
@@ -60,6 +65,8 @@ struct Newest<P> {
     found: Option<P>,
     /// Whether another cell was found of which only the value tells whether it supersedes this one.
     is_tied: bool,
+    /// Whether the key is in a disowned range, and no cell was found by which it stays.
+    is_hidden: bool,
 }
 
 impl<P: CellPart> Newest<P> {
@@ -73,10 +80,11 @@ impl<P: CellPart> Newest<P> {
         }
     }
 
-    /// Whether cells of up to this version could still supersede the cell found.
+    /// Whether cells of up to this version could still supersede the cell found, or show that the
+    /// key is not hidden.
     #[inline]
-    fn may_be_superseded_by(&self, version_max: Version) -> bool {
-        self.found.as_ref().is_none_or(|held| version_max >= held.meta().version)
+    fn may_be_changed_by(&self, version_max: Version) -> bool {
+        self.is_hidden || self.found.as_ref().is_none_or(|held| version_max >= held.meta().version)
     }
 }
 
@@ -167,7 +175,7 @@ impl Engine {
             attempts += 1;
             let mut unread = None;
             let newest = self.search::<Cell>(key, Wait::Allowed, &mut unread).expect("waiting is allowed");
-            match unread.filter(|unread| newest.may_be_superseded_by(unread.version_max)) {
+            match unread.filter(|unread| newest.may_be_changed_by(unread.version_max)) {
                 Some(UnreadCell { error, .. }) if error.unreadable().is_none() => return Err(error),
                 Some(_) if attempts < READ_ATTEMPTS => {}
                 unread => return Ok(ReadableCell { cell: newest.found, unread }),
@@ -188,7 +196,7 @@ impl Engine {
         let mut unread = None;
         let Some(newest) = self.search(key, wait, &mut unread) else { return Ok(None) };
         match unread {
-            Some(UnreadCell { version_max, error }) if newest.may_be_superseded_by(version_max) => Err(error),
+            Some(UnreadCell { version_max, error }) if newest.may_be_changed_by(version_max) => Err(error),
             _ => Ok(Some(newest)),
         }
     }
@@ -206,26 +214,31 @@ impl Engine {
         // read after it.
         let view = self.shared.view.load();
         let visible = Sequence(self.shared.watermark.load(Ordering::Acquire));
-        let mut newest = Newest { found: None, is_tied: false };
-        if view.filter.hides(key) {
-            return Some(newest);
-        }
+        let stays_from = view.filter.range_of(key).map_or(0, |disowned| disowned.stays_from);
+        let mut newest = Newest { found: None, is_tied: false, is_hidden: stays_from > 0 };
         let hash = xxh3_64(key);
-        for logged in view.memtables() {
-            if newest.may_be_superseded_by(logged.memtable.version_max()) {
-                newest.offer(P::of_memtable(&logged.memtable, key, hash, visible));
+        for LoggedMemtable { memtable, .. } in view.memtables().map(AsRef::as_ref) {
+            if newest.may_be_changed_by(memtable.version_max()) {
+                newest.offer(P::of_memtable(memtable, key, hash, visible));
+                if newest.is_hidden {
+                    let greatest_from = memtable.greatest_from(key, hash, visible);
+                    newest.is_hidden = greatest_from.is_none_or(|from| from < stays_from);
+                }
             }
         }
         for level in 0..view.levels.depth() {
-            if !newest.may_be_superseded_by(view.levels.version_max_from(level)) {
+            if !newest.may_be_changed_by(view.levels.version_max_from(level)) {
                 break;
             }
             for table in view.levels.candidates(level, key) {
-                if !newest.may_be_superseded_by(table.meta().version_max) {
+                if !newest.may_be_changed_by(table.meta().version_max) {
                     continue;
                 }
-                match table.get_part(key, hash, wait) {
-                    Ok(Lookup::Found(cell)) => newest.offer(Some(cell)),
+                match table.get_part::<P>(key, hash, wait) {
+                    Ok(Lookup::Found(cell)) => {
+                        newest.is_hidden &= cell.meta().from < stays_from;
+                        newest.offer(Some(cell));
+                    }
                     Ok(Lookup::Absent) => {}
                     Ok(Lookup::WouldWait) => return None,
                     Err(error) => {
@@ -237,6 +250,9 @@ impl Engine {
                     }
                 }
             }
+        }
+        if newest.is_hidden {
+            (newest.found, newest.is_tied) = (None, false);
         }
         Some(newest)
     }

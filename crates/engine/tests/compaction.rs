@@ -6,7 +6,7 @@ use engine::internals::cache::BlockCache;
 use engine::internals::compaction::{CompactionStep, FlushJob, Input, Job, JobContext, Plan, Reason, pick};
 use engine::internals::manifest::{LEVELS, Levels, VersionEdit};
 use engine::internals::memtable::Memtable;
-use engine::internals::ownership::JobFilter;
+use engine::internals::ownership::{JobFilter, OtherSources};
 use engine::internals::sstable::{ReadMode, Table, TableFiles, TableId, TableOptions, file_name};
 use engine::{Compression, Cursor, Error, ErrorKind, Options};
 use env::{Env, Fault, FaultFs, FaultPlan, Fs, ManualClock, MemFs, OperationKind, OperationMatch};
@@ -85,6 +85,7 @@ impl Store {
             wall: at(self.now),
             exchanged_to: at(self.now),
             filter: JobFilter::default(),
+            sources: OtherSources::default(),
         }
     }
 

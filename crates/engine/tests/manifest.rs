@@ -293,6 +293,7 @@ fn with_disowned_ranges(disk: &MemFs) -> RecoveredState {
     let range = |first, last| HashRange { first, last };
     let disowned = |first, last, from: Option<u64>| DisownedRange {
         range: range(first, last),
+        stays_from: u8::MAX,
         purged_from: from.map(TableId),
     };
     let (mut manifest, _) = recover(disk).unwrap();

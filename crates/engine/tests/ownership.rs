@@ -3,7 +3,7 @@
 
 mod support;
 
-use engine::{Engine, Error, ErrorKind, HashRange, Options, Progress, TryGet, verify_showing};
+use engine::{Engine, Error, ErrorKind, HashRange, Options, OwnedPart, Progress, TryGet, verify_showing};
 use env::{Fault, FaultFs, FaultPlan, MemFs, OperationKind};
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -18,6 +18,16 @@ const KEYS: u64 = 120;
 /// A quarter of all hashes.
 fn quarter(number: u64) -> HashRange {
     HashRange { first: number << 62, last: number << 62 | ((1 << 62) - 1) }
+}
+
+/// No key of a quarter.
+fn none_of(number: u64) -> OwnedPart {
+    OwnedPart::nothing_of(quarter(number))
+}
+
+/// All keys of a quarter.
+fn all_of(number: u64) -> OwnedPart {
+    OwnedPart::all_of(quarter(number))
 }
 
 /// The quarter of a key; `None` for a local key.
@@ -67,8 +77,8 @@ fn disowned_keys_are_absent_at_once_and_after_a_crash() {
         write_some(&mut world, &engine, 400, &BTreeSet::new());
         let (snapshot, before) = (engine.snapshot(), scan(&engine));
         let quarters = BTreeSet::from([1, 3]);
-        engine.disown(&[quarter(3), quarter(1)]).expect("disown");
-        engine.disown(&[quarter(1)]).expect("once more");
+        engine.disown(&[none_of(3), none_of(1)]).expect("disown");
+        engine.disown(&[none_of(1)]).expect("once more");
         forget(&mut world, &quarters);
         for _ in 0..2 {
             world.check_all(&engine);
@@ -110,9 +120,9 @@ fn a_purge_removes_every_cell_and_then_the_range_is_owned_again() {
         engine.flush().expect("flush");
         engine.run_jobs().expect("jobs");
         let quarters = BTreeSet::from([2]);
-        engine.disown(&[quarter(2)]).expect("disown");
+        engine.disown(&[none_of(2)]).expect("disown");
         forget(&mut world, &quarters);
-        let early = engine.own_again(&[quarter(2)]).expect_err("nothing is purged");
+        let early = engine.own_again(&[all_of(2)]).expect_err("nothing is purged");
         assert_eq!(early.kind(), ErrorKind::Invalid, "{early}");
         let mut left = engine.disowned()[0].bytes_left;
         assert!(left > 0);
@@ -126,8 +136,8 @@ fn a_purge_removes_every_cell_and_then_the_range_is_owned_again() {
             assert!(steps < 10_000, "{left} bytes stay");
         }
         world.check_all(&engine);
-        engine.own_again(&[quarter(2)]).expect("all of it is gone");
-        engine.own_again(&[quarter(2)]).expect("once more");
+        engine.own_again(&[all_of(2)]).expect("all of it is gone");
+        engine.own_again(&[all_of(2)]).expect("once more");
         assert_eq!(engine.disowned(), []);
         world.check_all(&engine);
         assert!(scan(&engine).keys().all(|key| !is_in(key, &quarters)), "nothing came back");
@@ -152,7 +162,7 @@ fn a_purge_continues_after_restarts() {
     engine.flush().expect("flush");
     engine.run_jobs().expect("jobs");
     let quarters = BTreeSet::from([0]);
-    engine.disown(&[quarter(0)]).expect("disown");
+    engine.disown(&[none_of(0)]).expect("disown");
     forget(&mut world, &quarters);
     drop(engine);
     let mut left = u64::MAX;
@@ -164,7 +174,7 @@ fn a_purge_continues_after_restarts() {
         left = now;
         if now == 0 {
             assert!(round > 2, "{round} rounds");
-            engine.own_again(&[quarter(0)]).expect("purged");
+            engine.own_again(&[all_of(0)]).expect("purged");
             break;
         }
         // One table is rewritten.
@@ -182,16 +192,24 @@ fn ranges_are_disjoint() {
     let world = World::new(30);
     let engine = world.open(&small_options());
     let range = |first, last| HashRange { first, last };
-    engine.disown(&[range(10, 20)]).expect("disown");
+    let none = |first, last| OwnedPart::nothing_of(range(first, last));
+    let all = |first, last| OwnedPart::all_of(range(first, last));
+    engine.disown(&[none(10, 20)]).expect("disown");
     for invalid in [range(20, 30), range(0, 10), range(12, 13), range(0, u64::MAX), range(5, 4)] {
-        assert_eq!(engine.disown(&[invalid]).expect_err("refused").kind(), ErrorKind::Invalid);
-        assert_eq!(engine.disown(&[range(50, 60), invalid]).expect_err("refused").kind(), ErrorKind::Invalid);
+        assert_eq!(
+            engine.disown(&[OwnedPart::nothing_of(invalid)]).expect_err("refused").kind(),
+            ErrorKind::Invalid
+        );
+        assert_eq!(
+            engine.disown(&[none(50, 60), OwnedPart::nothing_of(invalid)]).expect_err("refused").kind(),
+            ErrorKind::Invalid
+        );
     }
     assert_eq!(engine.disowned().len(), 1, "a refused call changes nothing");
-    engine.disown(&[range(21, 30), range(0, 9), range(10, 20)]).expect("neighbours");
+    engine.disown(&[none(21, 30), none(0, 9), none(10, 20)]).expect("neighbours");
     assert_eq!(engine.disowned().len(), 3);
-    engine.own_again(&[range(50, 60)]).expect("it was not disowned");
-    engine.own_again(&[range(10, 20), range(0, 9), range(21, 30)]).expect("there are no cells");
+    engine.own_again(&[all(50, 60)]).expect("it was not disowned");
+    engine.own_again(&[all(10, 20), all(0, 9), all(21, 30)]).expect("there are no cells");
     assert_eq!(engine.disowned(), []);
 }
 
@@ -203,7 +221,7 @@ fn an_ingest_brings_no_cell_of_a_disowned_range() {
     let keys: BTreeSet<Vec<u8>> = (0..KEYS).map(key_of).filter(|key| quarter_of(key).is_some()).collect();
     let mut ingest = engine.ingest(b"one", 0).expect("open");
     keys.iter().try_for_each(|key| ingest.push(key, value.as_ref())).expect("push");
-    engine.disown(&[quarter(1)]).expect("disown");
+    engine.disown(&[none_of(1)]).expect("disown");
     assert_eq!(ingest.commit(b"p").expect_err("begun before").kind(), ErrorKind::Invalid);
     assert_eq!(ingest.rewind(), None);
     let hidden = keys.iter().find(|key| quarter_of(key) == Some(1)).expect("a key");
@@ -215,7 +233,7 @@ fn an_ingest_brings_no_cell_of_a_disowned_range() {
     ingest.commit(b"p").expect("commit");
     drop(ingest);
     engine.run_jobs().expect("jobs");
-    engine.own_again(&[quarter(1)]).expect("no cell is left");
+    engine.own_again(&[all_of(1)]).expect("no cell is left");
     assert_eq!(scan(&engine).len(), keys.iter().filter(|key| quarter_of(key) != Some(1)).count());
 }
 
@@ -225,7 +243,7 @@ fn a_checkpoint_has_the_disowned_ranges() {
     let engine = world.open(&small_options());
     write_some(&mut world, &engine, 300, &BTreeSet::new());
     engine.flush().expect("flush");
-    engine.disown(&[quarter(1)]).expect("disown");
+    engine.disown(&[none_of(1)]).expect("disown");
     let quarters = BTreeSet::from([1]);
     forget(&mut world, &quarters);
     let dir = Path::new("/data/checkpoint");
@@ -233,7 +251,7 @@ fn a_checkpoint_has_the_disowned_ranges() {
     let (copy, _) = Engine::open(world.env(), dir, small_options()).expect("open");
     world.check_all(&copy);
     copy.run_jobs().expect("jobs");
-    copy.own_again(&[quarter(1)]).expect("purged in the copy");
+    copy.own_again(&[all_of(1)]).expect("purged in the copy");
     assert!(scan(&copy).keys().all(|key| !is_in(key, &quarters)));
     assert_eq!(engine.disowned().len(), 1);
 }
@@ -261,7 +279,7 @@ impl Run {
             }
             9 => {
                 let number = self.world.rng.below(4);
-                let disowned = engine.disown(&[quarter(number)]);
+                let disowned = engine.disown(&[none_of(number)]);
                 match disowned {
                     Ok(()) => {
                         self.disowned.insert(number);
@@ -274,7 +292,7 @@ impl Run {
             }
             10..12 => {
                 let number = self.world.rng.below(4);
-                match engine.own_again(&[quarter(number)]) {
+                match engine.own_again(&[all_of(number)]) {
                     Ok(()) => drop(self.disowned.remove(&number)),
                     Err(Error::Invalid(_)) => {}
                     Err(error @ (Error::Full { .. } | Error::Exhausted { .. })) => return Err(error),
@@ -363,7 +381,7 @@ fn check_recovered(mut run: Run, disk: &MemFs) {
     engine.flush().expect("flush");
     engine.run_jobs().expect("jobs");
     for number in found {
-        engine.own_again(&[quarter(number)]).expect("purged");
+        engine.own_again(&[all_of(number)]).expect("purged");
         assert!(scan(&engine).keys().all(|key| quarter_of(key) != Some(number)));
     }
     drop(engine);

@@ -38,6 +38,7 @@ mod log_mark;
 mod name_watch;
 mod node_record;
 mod open_ingests;
+mod ownership;
 mod pages;
 mod pause;
 mod recovered_layout;

@@ -14,8 +14,8 @@ use crate::error::StoreError;
 use crate::keyspace::NODE_RECORD;
 use bytes::Bytes;
 use cluster::{
-    Generation, GenerationHistory, Incarnation, Key, NODES_MAX, NodeIndex, NodeRecord, NodeSet, RefusedKey,
-    RefusedKeys, SyncState,
+    Generation, GenerationHistory, Incarnation, Key, LayoutEpoch, NODES_MAX, NodeIndex, NodeRecord, NodeSet,
+    RefusedKey, RefusedKeys, SyncState,
 };
 use engine::{Engine, ReadableCell, UnreadCell};
 use env::Clock;
@@ -24,11 +24,13 @@ use std::sync::{Arc, Mutex, PoisonError};
 use stdx::codec::{Reader, Truncated, put_bytes, put_varint};
 use stdx::{Cell, Hlc, NodeTag, Version, WallTime};
 
-/// Newest version of the format, written only while there are refused keys. Version 1 ends before
-/// the generations. Version 2, which earlier releases read, ends before the refused keys.
-const FORMAT: u8 = 3;
+/// Newest version of the format, written from the first change of a partition on. Version 1 ends
+/// before the generations. Version 2, which earlier releases read, ends before the refused keys.
+/// Version 3 ends before the epoch of what was disowned.
+const FORMAT: u8 = 4;
 const FORMAT_WITHOUT_LIVES: u8 = 1;
 const FORMAT_WITHOUT_REFUSED: u8 = 2;
+const FORMAT_WITHOUT_DISOWNED: u8 = 3;
 
 const UNSETTLED: u8 = 0;
 const REBUILDING: u8 = 1;
@@ -111,8 +113,12 @@ impl std::fmt::Debug for RecordVersions {
 
 /// Encodes the record. The format is in `docs/storage-format/store.md`.
 pub(crate) fn encode(record: &NodeRecord) -> Vec<u8> {
-    let has_refused = !record.refused.is_empty();
-    let mut bytes = vec![if has_refused { FORMAT } else { FORMAT_WITHOUT_REFUSED }];
+    let format = match record.disowned_to {
+        Some(_) => FORMAT,
+        None if !record.refused.is_empty() => FORMAT_WITHOUT_DISOWNED,
+        None => FORMAT_WITHOUT_REFUSED,
+    };
+    let mut bytes = vec![format];
     put_first(&mut bytes, record);
     put_varint(&mut bytes, record.own_generations.iter().len() as u64);
     record.own_generations.iter().for_each(|generation| put_generation(&mut bytes, generation));
@@ -122,8 +128,11 @@ pub(crate) fn encode(record: &NodeRecord) -> Vec<u8> {
         put_generation(&mut bytes, generation);
     }
     bytes.extend_from_slice(&record.unheard.to_bits().to_le_bytes());
-    if has_refused {
+    if format >= FORMAT_WITHOUT_DISOWNED {
         put_refused(&mut bytes, &record.refused);
+    }
+    if let Some(LayoutEpoch(epoch)) = record.disowned_to {
+        bytes.extend_from_slice(&epoch.to_le_bytes());
     }
     bytes
 }
@@ -175,10 +184,12 @@ fn decode(bytes: &[u8]) -> Result<NodeRecord, String> {
             let record = decode_first(&mut reader)?;
             decode_lives(&mut reader, record)?
         }
-        FORMAT => {
+        FORMAT_WITHOUT_DISOWNED | FORMAT => {
             let record = decode_first(&mut reader)?;
             let record = decode_lives(&mut reader, record)?;
-            decode_refused(&mut reader, record)?
+            let record = decode_refused(&mut reader, record)?;
+            let disowned_to = (*format == FORMAT).then(|| reader.u64().map(LayoutEpoch)).transpose();
+            NodeRecord { disowned_to: disowned_to.map_err(cut)?, ..record }
         }
         other => return Err(format!("it has format {other}, and this build reads up to {FORMAT}")),
     };
@@ -354,6 +365,17 @@ mod tests {
         assert_eq!(decode(&bytes), Ok(with_refused()));
     }
 
+    /// Every release must read these bytes.
+    #[test]
+    fn the_epoch_of_what_was_disowned_is_last_in_the_record() {
+        let mut bytes = encode(&with_refused());
+        bytes[0] = 4;
+        bytes.extend([2, 1, 0, 0, 0, 0, 0, 0]);
+        let record = NodeRecord { disowned_to: Some(LayoutEpoch(0x0102)), ..with_refused() };
+        assert_eq!(encode(&record), bytes);
+        assert_eq!(decode(&bytes), Ok(record));
+    }
+
     #[test]
     fn every_truncation_and_extension_is_refused() {
         let bytes = encode(&with_refused());
@@ -375,6 +397,7 @@ mod tests {
             peer_generations in proptest::collection::btree_map(0u8..64, any::<u64>(), 0..64),
             unheard: u64,
             refused in proptest::collection::btree_map("[a-z]{1,20}", any::<(u64, u64)>(), 0..20),
+            disowned_to: Option<u64>,
         ) {
             let refused = refused.into_iter().map(|(key, (since, holders))| {
                 let refusal = RefusedKey { since: Hlc::from_bits(since), holders: NodeSet::from_bits(holders) };
@@ -391,6 +414,7 @@ mod tests {
                 peer_generations: peer_generations.into_iter().map(|(peer, number)| (NodeIndex(peer), generation(number))).collect(),
                 unheard: NodeSet::from_bits(unheard),
                 refused: RefusedKeys::of(refused.collect()).expect("few keys"),
+                disowned_to: disowned_to.map(LayoutEpoch),
             };
             prop_assert_eq!(decode(&encode(&record)), Ok(record));
         }
@@ -398,7 +422,7 @@ mod tests {
         #[test]
         fn any_bytes_are_read_or_refused(bytes: Vec<u8>) {
             let _ = decode(&bytes);
-            for format in [FORMAT_WITHOUT_LIVES, FORMAT_WITHOUT_REFUSED, FORMAT] {
+            for format in [FORMAT_WITHOUT_LIVES, FORMAT_WITHOUT_REFUSED, FORMAT_WITHOUT_DISOWNED, FORMAT] {
                 let _ = decode(&[&[format], &bytes[..]].concat());
             }
         }

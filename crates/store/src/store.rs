@@ -103,9 +103,12 @@ impl Store {
         match request {
             StoreRequest::Replica(request) => self.try_replica_request(request),
             StoreRequest::AbandonTable(damage) => TryAnswer::Done(self.give_up(damage)),
-            StoreRequest::ReadHints { .. } | StoreRequest::Scan { .. } | StoreRequest::ReadPage(_) => {
-                TryAnswer::WouldWait
-            }
+            StoreRequest::ReadHints { .. }
+            | StoreRequest::Scan { .. }
+            | StoreRequest::ReadPage(_)
+            | StoreRequest::Disown(_)
+            | StoreRequest::OwnAgain(_)
+            | StoreRequest::ReadDisowned => TryAnswer::WouldWait,
             _ => panic!("{request:?} is not a read"),
         }
     }
@@ -147,6 +150,9 @@ impl Store {
             StoreRequest::ReadPage(request) => self.read_page(request, memory).map(StoreResponse::Replica),
             StoreRequest::AbandonTable(damage) => Ok(self.give_up(damage)),
             StoreRequest::Ingest(request) => self.ingest_response(request).map(StoreResponse::Ingest),
+            StoreRequest::Disown(parts) => self.disown(parts),
+            StoreRequest::OwnAgain(parts) => self.own_again(parts),
+            StoreRequest::ReadDisowned => Ok(self.disowned()),
             _ => panic!("{request:?} is not a read"),
         };
         answer.unwrap_or_else(StoreResponse::Failed)

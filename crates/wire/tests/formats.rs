@@ -66,7 +66,7 @@ fn heartbeat_payload_in(version: u8, sync_state: SyncState, tag: Option<u64>) ->
     let stamp = LayoutStamp { epoch: LayoutEpoch(0x3a3b), fingerprint: 0x4a4b_4c4d_4e4f_5a5b };
     let mut complete = SwapSet::EMPTY;
     [1, 64, 70].into_iter().for_each(|index| complete.insert(index));
-    let stated = PlanStatements { fenced: Some(LayoutEpoch(0x3939)), complete };
+    let stated = PlanStatements { fenced: Some(LayoutEpoch(0x3939)), complete, is_purging: false };
     match version {
         1 | 2 => heartbeat_payload(sync_state, tag),
         _ => HeartbeatPayload {

@@ -63,7 +63,21 @@ impl PartitionId {
     #[inline]
     pub(crate) fn of(key: &[u8], partitions: u32) -> Self {
         let hash = xxhash_rust::xxh3::xxh3_64(key);
+        Self::of_hash(hash, partitions)
+    }
+
+    /// The partition of the keys with this hash.
+    #[inline]
+    pub(crate) fn of_hash(hash: u64, partitions: u32) -> Self {
         Self(((u128::from(hash) * u128::from(partitions)) >> 64) as u32)
+    }
+
+    /// The least and the greatest hash of the keys of this partition, of `partitions`: a power of
+    /// two.
+    pub(crate) fn hashes(self, partitions: u32) -> (u64, u64) {
+        let len = (1u128 << 64) / u128::from(partitions);
+        let first = u128::from(self.0) * len;
+        (first as u64, (first + len - 1) as u64)
     }
 }
 
@@ -95,6 +109,8 @@ pub struct Layout {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct RunningSwap {
     pub(crate) phase: SwapPhase,
+    /// Epoch of the PREPARE whose copy counts.
+    pub(crate) attempt: LayoutEpoch,
     /// The replicas that are exchanged.
     pub(crate) replicas: SwappedReplicas,
 }
@@ -292,6 +308,12 @@ impl Layout {
         least_from(self.replica_index(partition, node), self.swapped_replicas(partition))
     }
 
+    /// The swap by which `node` gains a place in `partition`, while there are two sets of replicas.
+    pub(crate) fn gaining_swap(&self, node: NodeIndex, partition: PartitionId) -> Option<RunningSwap> {
+        let gains = self.least_from(node, partition) <= self.replica_index(partition, node);
+        self.running_swap(partition).filter(|_| gains)
+    }
+
     /// The nodes that the running swap of `partition` exchanges for this `from`: the one that reads
     /// ask, then the other one.
     pub(crate) fn swapped_nodes(&self, partition: PartitionId, from: u8) -> Option<[NodeIndex; 2]> {
@@ -362,7 +384,8 @@ fn running_swaps(record: &LayoutRecord) -> Vec<Option<RunningSwap>> {
             let index = |slot| list.iter().position(|other| *other == slot).map(|index| index as u8);
             if let (Some(loser), Some(gainer)) = (index(swap.loser), index(swap.gainer)) {
                 let replicas = SwappedReplicas::new(loser, gainer);
-                swaps[partition.0 as usize] = Some(RunningSwap { phase: swap.phase, replicas });
+                swaps[partition.0 as usize] =
+                    Some(RunningSwap { phase: swap.phase, attempt: swap.attempt, replicas });
             }
         }
     }

@@ -50,6 +50,8 @@ pub(super) enum StorePurpose {
         name: Bytes,
     },
     AbandonTable,
+    /// Changes or reads what this node owns.
+    ChangeOwned,
     /// Reads a refused key that is being retried, to see whether this node holds a later version.
     ReadRefusedKey,
     /// Stores the cell of a refused key that a holder sent.
@@ -212,6 +214,7 @@ impl Node {
             }
             StorePurpose::LookAfterCursors { name } => self.handle_cursors(now, &name, response),
             StorePurpose::AbandonTable => self.handle_table_abandoned(&response),
+            StorePurpose::ChangeOwned => self.handle_owned_changed(now, response),
             StorePurpose::ReadRefusedKey => self.handle_refused_key_read(now, &response),
             StorePurpose::StoreRefusedKey { holder } => {
                 self.handle_refused_key_stored(now, holder, &response);

@@ -97,6 +97,7 @@ impl Node {
             self.peer_nodes().for_each(|node| self.expedite_handoff(now, node));
         }
         self.follow_in_pull(now, &former, departed);
+        self.note_lost_places(&former);
         let held = self.replica.learn(&layout);
         for request in held {
             let (header, request) = request.resumed(now);

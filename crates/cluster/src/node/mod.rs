@@ -33,6 +33,7 @@ mod horizon;
 mod layout_change;
 mod links;
 mod outbox;
+mod ownership;
 mod peer;
 mod pull;
 mod ranges;
@@ -52,7 +53,7 @@ pub use agreement::{
     VoterStatus,
 };
 pub use copying::{CopyObstacle, CopyStatus};
-pub use status::{NodeStatus, PeerStatus, RepairKind, RepairStatus};
+pub use status::{NodeStatus, PeerStatus, PurgeStatus, RepairKind, RepairStatus};
 
 use crate::replica::{Replica, RequestHeader};
 use crate::{
@@ -66,6 +67,7 @@ use drain::Drain;
 use healing::Healing;
 use horizon::ClusterHorizon;
 use outbox::NodeEffects;
+use ownership::Ownership;
 use peer::Peer;
 use pull::Pull;
 use record::NodeRecordState;
@@ -165,6 +167,7 @@ pub struct Node {
     refused_retries: RefusedRetries,
     repair: Repair,
     copies: Copies,
+    ownership: Ownership,
     /// `None` while the node takes no part in the agreement on layout records.
     agreement: Option<Agreement>,
 }
@@ -174,6 +177,7 @@ impl Node {
     pub fn new(now: Now, member: Member, record: NodeRecord, limits: NodeLimits, rng: Rng) -> Self {
         let layout = &member.layout;
         let pending = record.repair_pending.intersection(layout.members());
+        let ownership = Ownership::at_start(now.mono, &member, record.disowned_to);
         let peer = |slot| Peer::new(now.mono, pending.contains(NodeIndex(slot as u8)));
         let mut node = Self {
             limits,
@@ -202,6 +206,7 @@ impl Node {
             refused_retries: RefusedRetries::new(now.mono),
             repair: Repair::new(now.mono, pending),
             copies: Copies::new(now.mono),
+            ownership,
             agreement: None,
             member,
         };
@@ -330,6 +335,7 @@ impl Node {
             repaired_at: self.record.durable().repaired_at,
             refused_keys: self.record.wanted().refused.len(),
             fenced: self.fenced(),
+            purge: self.purge_status(),
         }
     }
 
@@ -353,6 +359,7 @@ impl Node {
             self.repair_due(),
             self.refused_due(),
             self.copies_due(),
+            self.ownership_due(),
         ];
         of_peers.chain(of_hints).chain(own).flatten().min()
     }
@@ -369,6 +376,7 @@ impl Node {
         self.hold_deletes_while_swapping(now);
         self.advance_repair(now);
         self.advance_copies(now);
+        self.advance_ownership(now);
         self.compare_clocks(now);
         self.raise_clock_bound(now);
         self.advance_agreement(now);

@@ -93,6 +93,7 @@ impl NodeRecordState {
             || wanted.own_generations != durable.own_generations
             || wanted.peer_generations != durable.peer_generations
             || wanted.refused != durable.refused
+            || wanted.disowned_to != durable.disowned_to
             || durable.revision < self.forced_revision
     }
 }

@@ -24,6 +24,8 @@ pub struct NodeStatus {
     pub refused_keys: usize,
     /// The newest epoch that this process has fenced.
     pub fenced: LayoutEpoch,
+    /// The purge of what this node has lost by changes of the layout.
+    pub purge: PurgeStatus,
 }
 
 impl NodeStatus {
@@ -32,6 +34,15 @@ impl NodeStatus {
     pub fn is_repaired_in_future(&self, wall: WallTime) -> bool {
         self.repaired_at.is_some_and(|at| is_in_future(at, wall))
     }
+}
+
+/// The purge of what a node has lost by changes of the layout.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct PurgeStatus {
+    /// Partitions of which some keys are still to be purged.
+    pub partitions: usize,
+    /// Bytes of the tables that are still to be rewritten for that.
+    pub bytes_left: u64,
 }
 
 /// Status of a peer.

@@ -80,6 +80,11 @@ fn statements_are_sent_to_all_peers_at_once_and_repeated() {
     let fenced = PlanStatements { fenced: Some(LayoutEpoch(5)), complete: SwapSet::EMPTY };
     let complete = PlanStatements { complete: swap_set(&[1]), ..fenced };
     cluster.state_fenced(LOSER, LayoutEpoch(5));
+    cluster.state_fenced(LOSER, LayoutEpoch(5));
+    cluster.state_copied(GAINER, attempt());
+    cluster.run(2 * MILLISECOND);
+    let fenced = PlanStatements { fenced: Some(LayoutEpoch(5)), ..PlanStatements::default() };
+    let complete = PlanStatements { complete: swap_set(&[1]), ..PlanStatements::default() };
     assert_eq!(stated_by(&cluster, LOSER, sent)[..2], [fenced; 2]);
     copy(&mut cluster);
     let stated = stated_by(&cluster, GAINER, sent);

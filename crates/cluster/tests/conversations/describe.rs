@@ -138,10 +138,13 @@ fn store_request(player: &mut Player, request: &StoreRequest) -> Option<String> 
             format!("disk: forget hints for n{}: {}", target.0 + 1, hints.join(", "))
         }
         StoreRequest::AbandonTable(damage) => format!("disk: give up table {}", damage.table),
+        StoreRequest::Disown(parts) => format!("disk: disown {} parts", parts.len()),
+        StoreRequest::OwnAgain(parts) => format!("disk: own {} parts again", parts.len()),
         StoreRequest::ReadHints { .. }
         | StoreRequest::Scan { .. }
         | StoreRequest::PersistRecord { .. }
-        | StoreRequest::Ingest(_) => return None,
+        | StoreRequest::Ingest(_)
+        | StoreRequest::ReadDisowned => return None,
     })
 }
 

@@ -2,7 +2,7 @@
 
 use super::{Packet, ingests::Ingests, snapshots::Snapshots};
 use cluster::{
-    Hint, IngestRequest, Key, LostRange, NodeIndex, NodeRecord, NodeSet, ReplicaRequest, ReplicaResponse,
+    DisownedPart, Hint, IngestRequest, Key, LostRange, NodeIndex, NodeRecord, NodeSet, ReplicaRequest, ReplicaResponse,
     ScanLimit, StoreFault, StoreId, StoreRequest, StoreResponse, TableDamage,
 };
 use std::collections::BTreeMap;
@@ -19,6 +19,10 @@ pub(crate) struct Store {
     pub(crate) bound: Hlc,
     /// Damaged tables that were not abandoned yet.
     pub(crate) damage: Vec<TableDamage>,
+    /// The ranges that are not owned as a whole.
+    pub(crate) disowned: Vec<DisownedPart>,
+    /// Whether purges make no progress.
+    pub(crate) holds_up_purges: bool,
     pub(crate) latency: Duration,
     /// Requests that satisfy this predicate fail.
     pub(crate) fails: fn(&StoreRequest) -> bool,
@@ -112,6 +116,8 @@ impl Default for Store {
             record: NodeRecord::default(),
             bound: Hlc::ZERO,
             damage: Vec::new(),
+            disowned: Vec::new(),
+            holds_up_purges: false,
             latency: Duration::from_micros(200),
             fails: |_| false,
             writes_max: usize::MAX,
@@ -217,6 +223,25 @@ impl Store {
                 self.damage.retain(|known| *known != damage);
                 StoreResponse::TableAbandoned
             }
+            StoreRequest::Disown(parts) => {
+                for owned in parts {
+                    self.disowned.retain(|known| known.owned.first_hash != owned.first_hash);
+                    self.disowned.push(DisownedPart { owned, bytes_left: 1, is_purged: false });
+                }
+                self.disowned()
+            }
+            StoreRequest::OwnAgain(parts) => {
+                for owned in parts {
+                    let of = |known: &DisownedPart| known.owned.first_hash == owned.first_hash;
+                    assert!(self.disowned.iter().any(|known| of(known) && known.is_purged), "{owned:?}");
+                    self.disowned.retain(|known| !of(known));
+                    if owned.stays_from > 1 {
+                        self.disowned.push(DisownedPart { owned, bytes_left: 0, is_purged: true });
+                    }
+                }
+                self.disowned()
+            }
+            StoreRequest::ReadDisowned => self.disowned(),
             StoreRequest::ReadPage(request) => self.snapshots.read(&self.cells, &request),
             StoreRequest::Replica(ReplicaRequest::EndSnapshot { id }) => {
                 self.snapshots.end(id);
@@ -244,6 +269,15 @@ impl Store {
             }
             Err(fault) => StoreResponse::Failed(fault),
         }
+    }
+
+    /// The disowned parts. Unless purges are held up, a purge takes until the next request.
+    fn disowned(&mut self) -> StoreResponse {
+        let parts = self.disowned.clone();
+        if !self.holds_up_purges {
+            self.disowned.iter_mut().for_each(|part| (part.bytes_left, part.is_purged) = (0, true));
+        }
+        StoreResponse::Disowned(parts)
     }
 
     fn read_hints(

@@ -9,7 +9,7 @@ use crate::manifest::VersionEdit;
 use crate::memtable::MemtableCursor;
 
 /// A flush in progress. It writes the cells of one source, usually a memtable, unchanged to one
-/// table. Dead cells are left to compaction, which sees more tables.
+/// table, except those of hidden keys. Dead cells are left to compaction, which sees more tables.
 ///
 /// A flush that is dropped before it is finished leaves a file that no manifest refers to. The next
 /// open removes it.
@@ -21,7 +21,8 @@ pub struct FlushJob<C = MemtableCursor> {
 }
 
 impl<C: Cursor> FlushJob<C> {
-    /// Returns a flush of all cells of `cursor`, not started yet.
+    /// Returns a flush of all cells of `cursor`, not started yet. The sources of `context` are those
+    /// beside it.
     pub fn new(cursor: C, context: JobContext) -> Self {
         Self { cursor, has_begun: false, done_bytes: 0, outputs: context.outputs(0, u64::MAX) }
     }
@@ -70,6 +71,7 @@ impl<C: Cursor> FlushJob<C> {
         Ok(CompactionStep::Done(VersionEdit {
             added,
             next_table_id: Some(self.outputs.next_table_id()),
+            unpurged: self.outputs.unpurged(),
             ..VersionEdit::default()
         }))
     }

@@ -7,7 +7,7 @@ use super::picker::GRANDPARENT_TABLES_MAX;
 use super::{Horizon, LocalHorizon, Plan};
 use crate::iter::{Cursor, LevelCursor, MergeCursor};
 use crate::manifest::{LEVELS, Levels, VersionEdit};
-use crate::ownership::JobFilter;
+use crate::ownership::{JobFilter, OtherSources};
 use crate::sstable::{ReadMode, Table, TableMeta, TableOptions};
 use crate::{Error, Options};
 use bytes::Bytes;
@@ -50,6 +50,8 @@ pub struct JobContext {
     pub exchanged_to: WallTime,
     /// Cells that are left out of all outputs.
     pub filter: JobFilter,
+    /// All sources of the engine, without those of the job.
+    pub sources: OtherSources,
 }
 
 impl JobContext {
@@ -86,6 +88,7 @@ impl JobContext {
             table: TableOptions { filter_bits_per_key, ..self.table_options },
             table_bytes,
             filter: self.filter,
+            sources: self.sources,
         })
     }
 }
@@ -131,8 +134,9 @@ pub struct DroppedVersions {
 
 impl Job {
     /// Returns a job that has not started yet.
-    pub fn new(plan: Plan, context: JobContext) -> Self {
+    pub fn new(plan: Plan, mut context: JobContext) -> Self {
         let horizon = context.horizon();
+        context.sources = context.sources.without_tables(plan.tables().map(|table| table.meta().id));
         let table_bytes = context.options.table_bytes;
         Self {
             outside: OutsideTables::of(&plan, &context.levels, &horizon),
@@ -230,6 +234,7 @@ impl Job {
         let mut edit = self.plan.edit();
         edit.added = self.outputs.finish()?.into_iter().map(|meta| (level, meta)).collect();
         edit.next_table_id = Some(self.outputs.next_table_id());
+        edit.unpurged = self.outputs.unpurged();
         Ok(CompactionStep::Done(edit))
     }
 }

@@ -1,13 +1,14 @@
 //! The output tables of a job.
 
 use crate::Error;
-use crate::ownership::{JobFilter, OwnershipFilter};
+use crate::ownership::{HashRange, JobFilter, Judgement, OtherSources, OwnershipFilter};
 use crate::sstable::{StoredBlock, TableId, TableMeta, TableOptions, TableWriter, file_name};
 use env::{Env, OpenMode};
+use std::collections::BTreeSet;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use stdx::CellRef;
+use stdx::{CellMeta, CellRef};
 
 /// Location and options of the tables to write.
 pub(super) struct OutputOptions {
@@ -19,6 +20,8 @@ pub(super) struct OutputOptions {
     pub(super) table_bytes: u64,
     /// Cells that are left out.
     pub(super) filter: JobFilter,
+    /// Where else the keys of these cells may be.
+    pub(super) sources: OtherSources,
 }
 
 /// Writes cells that arrive in key order to as many tables as needed.
@@ -27,6 +30,8 @@ pub(crate) struct Outputs {
     writer: Option<TableWriter>,
     /// The filter of the current table, or of the last one.
     filter: Arc<OwnershipFilter>,
+    /// Disowned ranges of which hidden cells were kept, because a table could not be read.
+    unpurged: BTreeSet<HashRange>,
     written: Vec<TableMeta>,
     /// Paths of all files that were created.
     paths: Vec<PathBuf>,
@@ -35,12 +40,18 @@ pub(crate) struct Outputs {
 impl Outputs {
     pub(super) fn new(options: OutputOptions) -> Self {
         let filter = options.filter.load();
-        Self { options, writer: None, filter, written: Vec::new(), paths: Vec::new() }
+        Self {
+            options,
+            writer: None,
+            filter,
+            unpurged: BTreeSet::new(),
+            written: Vec::new(),
+            paths: Vec::new(),
+        }
     }
 
-    /// Adds a cell to the current table, or to a new one if that is full. A cell of a disowned
-    /// range is left out. `stored` is the stored
-    /// form of its block, if it is copied unchanged.
+    /// Adds a cell to the current table, or to a new one if that is full. The cell of a hidden key
+    /// is left out. `stored` is the stored form of its block, if it is copied unchanged.
     #[inline]
     pub(crate) fn add(
         &mut self,
@@ -48,38 +59,48 @@ impl Outputs {
         cell: CellRef<'_>,
         stored: Option<StoredBlock<'_>>,
     ) -> Result<(), Error> {
-        if self.filter.hides(key) {
-            return Ok(());
-        }
+        let Some(mut from) = self.from_to_write(key, cell.meta.from) else { return Ok(()) };
         if self.writer.as_ref().is_some_and(|writer| writer.file_bytes_estimate() >= self.options.table_bytes)
         {
             self.cut()?;
         }
-        let writer = match &mut self.writer {
-            Some(writer) => writer,
-            None => match self.begin(key)? {
-                Some(writer) => writer,
+        if self.writer.is_none() {
+            let id = TableId(self.options.next_table_id.fetch_add(1, Ordering::SeqCst));
+            self.filter = self.options.filter.for_table();
+            // The filter of this table may hide the key, which is its first one.
+            match self.from_to_write(key, cell.meta.from) {
+                Some(greatest) => from = greatest,
                 None => return Ok(()),
-            },
-        };
-        match stored {
+            }
+            self.begin(id)?;
+        }
+        let writer = self.writer.as_mut().expect("there is a table");
+        match stored.filter(|_| from == cell.meta.from) {
             Some(stored) => writer.add_stored(key, cell, stored),
-            None => writer.add(key, cell),
+            None => writer.add(key, CellRef { meta: CellMeta { from, ..cell.meta }, ..cell }),
         }
     }
 
-    /// Begins a table, unless its filter hides `key`, its first one.
-    fn begin(&mut self, key: &[u8]) -> Result<Option<&mut TableWriter>, Error> {
-        let id = TableId(self.options.next_table_id.fetch_add(1, Ordering::SeqCst));
-        self.filter = self.options.filter.for_table();
-        if self.filter.hides(key) {
-            return Ok(None);
+    /// The `from` with which a cell of `key` is written; `None` if it is left out.
+    #[inline]
+    fn from_to_write(&mut self, key: &[u8], from: u8) -> Option<u8> {
+        match self.filter.judge(key, from, &self.options.sources) {
+            Judgement::Write(from) => Some(from),
+            Judgement::LeaveOut => None,
+            Judgement::Unknown(range) => {
+                self.unpurged.insert(range);
+                Some(from)
+            }
         }
+    }
+
+    fn begin(&mut self, id: TableId) -> Result<(), Error> {
         let path = self.options.dir.join(file_name(id));
         let opened = self.options.env.fs.open(&path, OpenMode::CreateNew);
         let file = opened.map_err(|error| Error::io("create", &path, error))?;
         self.paths.push(path.clone());
-        Ok(Some(self.writer.insert(TableWriter::new(file, path, id, self.options.table))))
+        self.writer = Some(TableWriter::new(file, path, id, self.options.table));
+        Ok(())
     }
 
     /// Finishes the current table, if there is one.
@@ -98,6 +119,12 @@ impl Outputs {
             self.options.env.fs.sync_dir(dir).map_err(|error| Error::io("sync", dir, error))?;
         }
         Ok(std::mem::take(&mut self.written))
+    }
+
+    /// Disowned ranges of which the tables have hidden cells, because another table could not be
+    /// read.
+    pub(crate) fn unpurged(&self) -> Vec<HashRange> {
+        self.unpurged.iter().copied().collect()
     }
 
     /// Estimated length of all files that were not returned by [`Outputs::finish`], in bytes.

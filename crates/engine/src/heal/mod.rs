@@ -60,7 +60,9 @@ impl Engine {
         let id = *quarantined.iter().find(|(_, table)| table.is_replaceable)?.0;
         drop(quarantined);
         let (_, table) = self.live_table(id).expect("no plan picks a quarantined table");
-        let job = FlushJob::new(table.cursor(ReadMode::Salvage), self.job_context());
+        let mut context = self.job_context();
+        context.sources = context.sources.without_tables(std::iter::once(id));
+        let job = FlushJob::new(table.cursor(ReadMode::Salvage), context);
         Some(HealJob { table, stage: HealStage::Rewrite(Box::new(job)) })
     }
 

@@ -268,8 +268,8 @@ impl Ingest {
             format!("a value has at most {} bytes, not {}", Batch::VALUE_BYTES_MAX, cell.value.len())
         } else if key < local_end {
             format!("a local key is not ingested: {}", key.escape_ascii())
-        } else if self.filter.hides(key) {
-            format!("a key of a disowned range is not ingested: {}", key.escape_ascii())
+        } else if self.filter.hides(key, cell.meta.from) {
+            format!("a cell of a disowned range is not ingested: {}", key.escape_ascii())
         } else if !self.key_last.is_empty() && *key <= *self.key_last {
             format!("ingested keys ascend: {} after {}", key.escape_ascii(), self.key_last.escape_ascii())
         } else {

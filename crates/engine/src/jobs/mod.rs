@@ -23,6 +23,7 @@ use crate::disk::{DiskSpace, DiskStats};
 use crate::engine::{Engine, Shared};
 use crate::manifest::VersionEdit;
 use crate::obsolete::{PIECE_EVERY, RemovalPace};
+use crate::ownership::OtherSources;
 use crate::sstable::{TableId, TableOptions};
 use crate::view::{LoggedMemtable, MinVersions, View};
 use running::{Compaction, Flush};
@@ -127,7 +128,9 @@ impl Engine {
             return None;
         }
         let cursor = source.memtable.cursor(watermark);
-        let job = FlushJob::new(cursor, self.job_context());
+        let mut context = self.job_context();
+        context.sources = context.sources.without_memtable(source.memtable.id());
+        let job = FlushJob::new(cursor, context);
         let began = self.now();
         self.shared.background.note_pending_flush(began);
         Some(Flush { job, source: Arc::clone(source), began })
@@ -296,6 +299,7 @@ impl Engine {
             wall: self.shared.horizon.wall(&*self.shared.env.clock),
             exchanged_to: self.shared.horizon.exchanged_to(),
             filter: self.shared.ownership.jobs.clone(),
+            sources: OtherSources::of(&self.shared.view),
         }
     }
 

@@ -29,6 +29,8 @@ pub struct VersionEdit {
     pub disowned: Vec<DisownedRange>,
     /// Disowned ranges that are owned again.
     pub owned: Vec<HashRange>,
+    /// Disowned ranges whose purge begins anew, if they are still disowned.
+    pub unpurged: Vec<HashRange>,
 }
 
 /// The durable position of an ingest: everything up to it is in live tables. Names and positions
@@ -50,8 +52,11 @@ mod tag {
     pub(super) const DAMAGED: u8 = 5;
     pub(super) const INGEST_CURSOR: u8 = 6;
     pub(super) const INGEST_CURSOR_REMOVED: u8 = 7;
-    pub(super) const DISOWNED: u8 = 8;
+    /// A disowned range of which no key stays, so without its `stays_from`.
+    pub(super) const DISOWNED_WHOLE: u8 = 8;
     pub(super) const OWNED: u8 = 9;
+    pub(super) const DISOWNED: u8 = 10;
+    pub(super) const UNPURGED: u8 = 11;
 }
 
 impl VersionEdit {
@@ -92,9 +97,13 @@ impl VersionEdit {
             out.push(tag::INGEST_CURSOR_REMOVED);
             put_bytes(out, name);
         }
-        for DisownedRange { range, purged_from } in &self.disowned {
-            out.push(tag::DISOWNED);
+        for DisownedRange { range, stays_from, purged_from } in &self.disowned {
+            let is_whole = *stays_from == u8::MAX;
+            out.push(if is_whole { tag::DISOWNED_WHOLE } else { tag::DISOWNED });
             encode_range(range, out);
+            if !is_whole {
+                out.push(*stays_from);
+            }
             out.push(u8::from(purged_from.is_some()));
             if let Some(id) = purged_from {
                 put_varint(out, id.0);
@@ -102,6 +111,10 @@ impl VersionEdit {
         }
         for range in &self.owned {
             out.push(tag::OWNED);
+            encode_range(range, out);
+        }
+        for range in &self.unpurged {
+            out.push(tag::UNPURGED);
             encode_range(range, out);
         }
     }
@@ -141,15 +154,11 @@ impl VersionEdit {
                 let name = reader.length_prefixed().map_err(ends)?;
                 self.removed_ingest_cursors.push(Bytes::copy_from_slice(name));
             }
-            tag::DISOWNED => {
-                let range = decode_range(reader).map_err(ends)?;
-                let purged_from = match reader.u8().map_err(ends)? {
-                    0 => None,
-                    _ => Some(TableId(reader.varint().map_err(ends)?)),
-                };
-                self.disowned.push(DisownedRange { range, purged_from });
+            kind @ (tag::DISOWNED | tag::DISOWNED_WHOLE) => {
+                self.disowned.push(decode_disowned(kind, reader).map_err(ends)?);
             }
             tag::OWNED => self.owned.push(decode_range(reader).map_err(ends)?),
+            tag::UNPURGED => self.unpurged.push(decode_range(reader).map_err(ends)?),
             other => return Err(format!("the edit has a field of unknown kind {other}")),
         }
         Ok(())
@@ -163,6 +172,16 @@ fn encode_range(range: &HashRange, out: &mut Vec<u8>) {
 
 fn decode_range(reader: &mut Reader<'_>) -> Result<HashRange, Truncated> {
     Ok(HashRange { first: reader.u64()?, last: reader.u64()? })
+}
+
+fn decode_disowned(kind: u8, reader: &mut Reader<'_>) -> Result<DisownedRange, Truncated> {
+    let range = decode_range(reader)?;
+    let stays_from = if kind == tag::DISOWNED_WHOLE { u8::MAX } else { reader.u8()? };
+    let purged_from = match reader.u8()? {
+        0 => None,
+        _ => Some(TableId(reader.varint()?)),
+    };
+    Ok(DisownedRange { range, stays_from, purged_from })
 }
 
 fn encode_meta(meta: &TableMeta, out: &mut Vec<u8>) {
@@ -236,23 +255,42 @@ mod tests {
         let cursor = (bytes(), bytes()).prop_map(|(name, position)| IngestCursor { name, position });
         let cursors = (vec(cursor, 0..4), vec(bytes(), 0..4));
         let range = || any::<(u64, u64)>().prop_map(|(first, last)| HashRange { first, last });
-        let disowned = (range(), any::<Option<u64>>())
-            .prop_map(|(range, from)| DisownedRange { range, purged_from: from.map(TableId) });
+        let disowned = (range(), any::<u8>(), any::<Option<u64>>()).prop_map(|(range, stays_from, from)| {
+            DisownedRange { range, stays_from, purged_from: from.map(TableId) }
+        });
         let numbers = any::<(Option<u64>, Option<u64>)>();
-        let ranges = (vec(disowned, 0..4), vec(range(), 0..4));
+        let ranges = (vec(disowned, 0..4), vec(range(), 0..4), vec(range(), 0..4));
         (added, removed, numbers, damaged, cursors, ranges).prop_map(
-            |(added, removed, (next_table_id, wal_floor), damaged, cursors, (disowned, owned))| VersionEdit {
-                added,
-                removed,
-                next_table_id: next_table_id.map(TableId),
-                wal_floor: wal_floor.map(SegmentId),
-                damaged,
-                ingest_cursors: cursors.0,
-                removed_ingest_cursors: cursors.1,
-                disowned,
-                owned,
+            |(added, removed, (next_table_id, wal_floor), damaged, cursors, (disowned, owned, unpurged))| {
+                VersionEdit {
+                    added,
+                    removed,
+                    next_table_id: next_table_id.map(TableId),
+                    wal_floor: wal_floor.map(SegmentId),
+                    damaged,
+                    ingest_cursors: cursors.0,
+                    removed_ingest_cursors: cursors.1,
+                    disowned,
+                    owned,
+                    unpurged,
+                }
             },
         )
+    }
+
+    /// Every release must read these bytes.
+    #[test]
+    fn the_format_of_disowned_ranges_is_stable() {
+        let range = HashRange { first: 1, last: 2 };
+        let of = |stays_from| DisownedRange { range, stays_from, purged_from: Some(TableId(7)) };
+        let (disowned, unpurged) = (vec![of(u8::MAX), of(3)], vec![range]);
+        let edit = VersionEdit { disowned, unpurged, ..VersionEdit::default() };
+        let mut bytes = Vec::new();
+        edit.encode(&mut bytes);
+        let range = [1, 0, 0, 0, 0, 0, 0, 0, 2, 0, 0, 0, 0, 0, 0, 0];
+        let expected = [&[8], &range[..], &[1, 7], &[10], &range, &[3, 1, 7], &[11], &range].concat();
+        assert_eq!(bytes, expected);
+        assert_eq!(VersionEdit::decode(&bytes), Ok(edit));
     }
 
     proptest! {

@@ -102,6 +102,11 @@ impl State {
         for range in &edit.owned {
             self.disowned.remove(range);
         }
+        for range in &edit.unpurged {
+            if let Some(disowned) = self.disowned.get_mut(range) {
+                disowned.purged_from = None;
+            }
+        }
     }
 
     /// The state as recovery returns it.

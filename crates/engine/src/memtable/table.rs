@@ -177,14 +177,25 @@ impl Memtable {
         self.find(key, hash, visible).map(|node| examine(node.sequence(), node.cell()))
     }
 
+    /// The greatest `from` of the key's cells, if one of them was committed at or before `visible`.
+    /// It may be that of a later cell.
+    pub fn greatest_from(&self, key: &[u8], hash: u64, visible: Sequence) -> Option<u8> {
+        let node = self.find_key(key, hash)?;
+        self.visible_cell(node, visible).map(|_| node.greatest_from())
+    }
+
     #[inline]
     fn find(&self, key: &[u8], hash: u64, visible: Sequence) -> Option<CellNode<'_>> {
-        let node = match self.index.find(hash, &Probe::new(key), self.skiplist.arena()) {
-            IndexLookup::Found(node) => node,
-            IndexLookup::Absent => return None,
-            IndexLookup::Unknown => self.skiplist.find(key)?,
-        };
-        self.visible_cell(node, visible)
+        self.visible_cell(self.find_key(key, hash)?, visible)
+    }
+
+    #[inline]
+    fn find_key(&self, key: &[u8], hash: u64) -> Option<KeyNode<'_>> {
+        match self.index.find(hash, &Probe::new(key), self.skiplist.arena()) {
+            IndexLookup::Found(node) => Some(node),
+            IndexLookup::Absent => None,
+            IndexLookup::Unknown => self.skiplist.find(key),
+        }
     }
 
     /// Whether a key with this [`hash_key`] may be present: `false` is certain.

@@ -87,13 +87,15 @@ impl SnapshotCursor {
         Box::new(cursor)
     }
 
-    /// Moves to the next entry that is not hidden, from the present one on.
+    /// Moves to the next entry that is not hidden, from the present one on. The merge is at all
+    /// cells of its key, so its `from` is the greatest one.
     #[inline]
     fn pass_hidden(&mut self) -> Result<(), Error> {
         if self.filter.is_empty() {
             return Ok(());
         }
         while self.merge.key_and_meta().is_some_and(|(key, _)| self.filter.hides(key)) {
+        while self.merge.key_and_meta().is_some_and(|(key, meta)| self.filter.hides(key, meta.from)) {
             self.merge.advance()?;
             self.open_reached_runs()?;
         }

@@ -43,8 +43,10 @@ pub enum SwapRule {
     FenceBeforeOld,
     /// A node drops a partition by the newest record that it holds only.
     DropByNewest,
-    /// A node gains a partition after it has dropped its earlier copy.
+    /// A node that gains a partition purges what it holds of it from before.
     PurgeBeforeGain,
+    /// The gaining node copies after that purge.
+    PurgeBeforeCopy,
     /// No plan counts a dead node.
     DeadIsNotCounted,
     /// Enough kept replicas fence the epoch that declares a node dead before they replace it.
@@ -158,9 +160,18 @@ impl SwapConfig {
         matches!(
             self.without,
             Some(
-                SwapRule::DropByNewest | SwapRule::KeepUntilNew | SwapRule::Fence | SwapRule::PurgeBeforeGain
+                SwapRule::DropByNewest
+                    | SwapRule::KeepUntilNew
+                    | SwapRule::Fence
+                    | SwapRule::PurgeBeforeGain
+                    | SwapRule::PurgeBeforeCopy
             )
         )
+    }
+
+    /// Whether a swap may give `node` a place.
+    pub fn may_gain(&self, node: SwapNode) -> bool {
+        self.swaps.iter().any(|(_, gainer)| *gainer == node)
     }
 
     /// Replicas, and nodes that may become replicas.

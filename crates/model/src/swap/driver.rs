@@ -13,9 +13,10 @@ pub(super) fn steps(config: &SwapConfig, state: &SwapState, next: &mut dyn FnMut
     completion(config, state, next);
     let off = state.off(config);
     for node in config.members().without(off).iter() {
-        if config.drops_late() {
+        if config.drops_late() || config.may_gain(node) {
             drops(config, state, node, &mut |event, after| next(event, after));
         }
+        purge(config, state, node, next);
         loss(config, state, node, next);
         rebuilding(config, state, node, next);
     }
@@ -145,15 +146,13 @@ fn swaps(config: &SwapConfig, state: &SwapState, decide: &mut dyn FnMut(SwapReco
         return;
     }
     for &(loser, gainer) in &config.swaps {
-        let may_gain = !state.host(gainer).may_hold || config.omits(SwapRule::PurgeBeforeGain);
         // A dead node returns as another node only.
         let is_dead = (1..=state.decided).any(|epoch| state.record(epoch).dead.contains(gainer));
-        if !record.old.contains(loser) || record.old.contains(gainer) || is_dead || !may_gain {
+        if !record.old.contains(loser) || record.old.contains(gainer) || is_dead {
             continue;
         }
         let epoch = state.decided + 1;
-        let mut after = SwapState { swaps: state.swaps + 1, ..*state };
-        after.hosts[gainer.index()].may_hold = true;
+        let after = SwapState { swaps: state.swaps + 1, ..*state };
         let new = record.old.without(loser.set()).union(gainer.set());
         let prepare =
             SwapRecord { phase: Phase::Prepare, new, loser, gainer, attempt: epoch, since: epoch, ..*record };
@@ -184,7 +183,8 @@ fn renaming(config: &SwapConfig, state: &SwapState, node: SwapNode) -> SwapRecor
 fn copies(config: &SwapConfig, state: &SwapState, next: &mut dyn FnMut(SwapEvent, SwapState)) {
     for gainer in SwapNode::all() {
         let known = state.host(gainer).epoch;
-        if known == 0 || state.copy.is_some() {
+        let is_early = state.host(gainer).is_purging && !config.omits(SwapRule::PurgeBeforeCopy);
+        if known == 0 || state.copy.is_some() || is_early {
             continue;
         }
         let record = state.record(known);
@@ -236,7 +236,7 @@ fn completion(config: &SwapConfig, state: &SwapState, next: &mut dyn FnMut(SwapE
 
 fn store_copy(state: &mut SwapState, gainer: SwapNode, attempt: u8, version: u8) {
     let host = &mut state.hosts[gainer.index()];
-    (host.held, host.is_read_eligible) = (host.held.max(version), true);
+    (host.held, host.is_read_eligible, host.may_hold) = (host.held.max(version), true, true);
     state.copy = None;
     state.complete |= 1 << attempt;
 }
@@ -260,11 +260,23 @@ pub(super) fn drops(
         if may_drop && (host.may_hold || any_record) {
             let mut after = *state;
             let host = &mut after.hosts[node.index()];
-            (host.held, host.may_hold) = (0, false);
+            (host.held, host.may_hold, host.is_purging) = (0, false, false);
             if after.hosts[node.index()] != *state.host(node) {
                 next(SwapEvent::Dropped { node, epoch }, after);
             }
         }
+    }
+}
+
+/// A node that gains a place purges what it holds from before. At worst, nothing is left of what it
+/// has stored since.
+fn purge(config: &SwapConfig, state: &SwapState, node: SwapNode, next: &mut dyn FnMut(SwapEvent, SwapState)) {
+    let host = state.host(node);
+    if host.is_purging && state.is_fenced(config, node, host.epoch) {
+        let mut after = *state;
+        let host = &mut after.hosts[node.index()];
+        (host.held, host.may_hold, host.is_purging) = (0, false, false);
+        next(SwapEvent::Purged { node }, after);
     }
 }
 
@@ -282,6 +294,7 @@ fn loss(config: &SwapConfig, state: &SwapState, node: SwapNode, next: &mut dyn F
         after.lost = node.set();
     } else {
         (host.held, host.epoch, host.is_read_eligible) = (0, 0, false);
+        (host.may_hold, host.is_purging) = (false, false);
         after.lost = node.set();
     }
     after.writes.iter_mut().for_each(|write| write.open[node.index()] = 0);

@@ -140,6 +140,11 @@ pub enum SwapEvent {
         /// Epoch of the record that says so.
         epoch: u8,
     },
+    /// A gaining node purges what it holds from before, and with it what it has stored since.
+    Purged {
+        /// The gaining node.
+        node: SwapNode,
+    },
     /// A node loses its disk.
     LostDisk {
         /// The node.
@@ -205,6 +210,7 @@ impl fmt::Display for SwapEvent {
             Self::Dropped { node, epoch } => {
                 write!(f, "{node} drops its copy by the record of epoch {epoch}")
             }
+            Self::Purged { node } => write!(f, "{node} has purged what it held"),
             Self::LostDisk { node } => write!(f, "{node} loses its disk"),
             Self::Rebuilt { node, from } => write!(f, "{node} is rebuilt from {from}"),
             Self::Collected => write!(f, "the tombstone is collected"),

@@ -29,8 +29,11 @@
 //!   requests that it admitted before. Elsewhere nothing at the node tells the two moments apart.
 //! - A node learns an epoch only if a request of that epoch may arrive or a plan waits for its
 //!   fence. Learning it earlier only refuses more.
-//! - The copy is read and stored in one step, and a node drops its copy as soon as it may. Both are
-//!   separate events for the rules that depend on it.
+//! - The copy is read and stored in one step, and a node that gains no place any more drops its copy
+//!   as soon as it may. Both are separate events for the rules that depend on it.
+//! - A gaining node that holds something from before may lose with it what it stores until its
+//!   purge ends. If its acknowledgement of a write was needed, the losing node has the write too,
+//!   and the copy that begins after the purge brings it.
 //! - Kept replicas are interchangeable. A write without a further effect forgets its epoch.
 //!
 //! **Caveats.** One request of an operation is open at a node at a time, the newest. Hints are
@@ -194,7 +197,11 @@ impl SwapState {
     /// Clears everything that has no further effect.
     fn forget(&mut self, config: &SwapConfig) {
         if !config.drops_late() {
+            // What a node holds that gains no place any more has no effect.
             for node in config.members().iter() {
+                if self.may_still_gain(config, node) {
+                    continue;
+                }
                 let mut dropped = *self;
                 driver::drops(config, self, node, &mut |_, after| dropped = after);
                 *self = dropped;
@@ -236,6 +243,13 @@ impl SwapState {
         for index in 0..config.reads {
             self.forget_read(config, index);
         }
+    }
+
+    /// Whether a swap that `node` has not learned yet may give it a place.
+    fn may_still_gain(&self, config: &SwapConfig, node: SwapNode) -> bool {
+        let mut unknown = self.host(node).epoch + 1..=self.decided;
+        let gains = |epoch| self.record(epoch).phase == Phase::Prepare && self.record(epoch).gainer == node;
+        config.may_gain(node) && (self.swaps < config.swaps_max || unknown.any(gains))
     }
 
     fn forget_read(&mut self, config: &SwapConfig, index: usize) {
@@ -311,16 +325,17 @@ impl SwapState {
     }
 
     /// Everything that a state says of one node.
-    fn column(&self, node: SwapNode) -> [u8; 4 + 2 * state::WRITES + 2 * state::READS] {
-        let mut column = [0; 4 + 2 * state::WRITES + 2 * state::READS];
+    fn column(&self, node: SwapNode) -> [u8; 5 + 2 * state::WRITES + 2 * state::READS] {
+        let mut column = [0; 5 + 2 * state::WRITES + 2 * state::READS];
         let host = self.host(node);
-        column[..4].copy_from_slice(&[
+        column[..5].copy_from_slice(&[
             host.held,
             host.epoch,
             host.is_read_eligible.into(),
             host.may_hold.into(),
+            host.is_purging.into(),
         ]);
-        let mut fields = column[4..].iter_mut();
+        let mut fields = column[5..].iter_mut();
         let writes =
             self.writes.iter().map(|write| [write.acked.contains(node).into(), write.open[node.index()]]);
         let reads = self.reads.iter().map(|read| {
@@ -355,6 +370,7 @@ impl SwapState {
         }
         for host in &self.hosts {
             bytes.extend([host.held, host.epoch, host.is_read_eligible.into(), host.may_hold.into()]);
+            bytes.push(host.is_purging.into());
         }
         for write in &self.writes {
             bytes.extend([write.plan, write.link, write.acked.0, write.is_done.into()]);

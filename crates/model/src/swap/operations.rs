@@ -119,6 +119,7 @@ fn learning(
     for choice in 0..1u32 << admitted.len() {
         let mut after = *state;
         after.hosts[node.index()].epoch = epoch;
+        after.hosts[node.index()].is_purging |= must_purge(config, state, node, epoch);
         let skips_copy =
             config.omits(SwapRule::RebuildBeforeReads) || config.omits(SwapRule::CopyAnewAfterLoss);
         after.hosts[node.index()].is_read_eligible |= is_renamed && skips_copy;
@@ -136,6 +137,13 @@ fn learning(
         after.hosts[node.index()].epoch -= 1;
         next(SwapEvent::Forgot { node, epoch: host.epoch }, after);
     }
+}
+
+/// Whether the node gains a place in `epoch`, and holds something from before.
+fn must_purge(config: &SwapConfig, state: &SwapState, node: SwapNode, epoch: u8) -> bool {
+    let (record, parent) = (state.record(epoch), state.record(epoch - 1));
+    let gains = record.phase == Phase::Prepare && parent.phase == Phase::Stable && record.gainer == node;
+    gains && state.host(node).may_hold && !config.omits(SwapRule::PurgeBeforeGain)
 }
 
 /// Whether a plan waits for the node's fence, or a request of `epoch` or later has an effect at the

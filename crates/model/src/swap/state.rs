@@ -64,6 +64,8 @@ pub(super) struct SwapHost {
     pub(super) is_read_eligible: bool,
     /// Whether it may hold anything of the partition.
     pub(super) may_hold: bool,
+    /// Whether it gains a place and has not purged what it holds from before.
+    pub(super) is_purging: bool,
 }
 
 /// A write of version `index + 1`.
@@ -113,7 +115,8 @@ impl SwapState {
         state.records[0] = SwapRecord::stable(config.start, 1, SwapNodeSet::EMPTY);
         for node in SwapNode::all() {
             let may_hold = config.start.contains(node);
-            state.hosts[node.index()] = SwapHost { held: 0, epoch: 1, is_read_eligible: true, may_hold };
+            state.hosts[node.index()] =
+                SwapHost { epoch: 1, is_read_eligible: true, may_hold, ..SwapHost::default() };
         }
         for write in &mut state.writes[..config.writes] {
             (write.plan, write.link) = (1, 1);

@@ -77,6 +77,11 @@ fn layout(out: &mut Exposition, source: &MetricsSource<'_>, peers: &[Peer], acco
         .count(&[], of(|status| status.record.epoch.0));
     let help = "Epoch up to which the node carries out no request of an older plan; 0 before it is open.";
     out.gauge("veche_layout_fenced_epoch", help).count(&[], account.map_or(0, |account| account.fenced.0));
+    let purge = account.map(|account| account.purge).unwrap_or_default();
+    let help = "Partitions of which this node has lost a part that is still to be purged.";
+    out.gauge("veche_purging_partitions", help).count(&[], purge.partitions as u64);
+    let help = "Bytes of the tables that are still to be rewritten for that.";
+    out.gauge("veche_purge_left_bytes", help).count(&[], purge.bytes_left);
     let help = "Members that this node reaches and that hold an older layout record.";
     out.gauge("veche_layout_members_behind", help).count(&[], of(|status| status.behind_count() as u64));
     let help = "Voters on layout records that this node cannot reach, by their ids.";

@@ -429,19 +429,25 @@ fn heartbeat_payload(reader: &mut Reader<'_>, version: u8) -> Result<HeartbeatPa
     Ok(heartbeat_payload)
 }
 
+/// Bit beside the number of words with complete swaps: the sender purges.
+const IS_PURGING: u8 = 1 << 7;
+
 fn put_plan_statements(out: &mut Vec<u8>, stated: &PlanStatements) {
     put_u64(out, stated.fenced.map_or(0, |epoch| epoch.0));
     let words = stated.complete.words();
-    out.push(words.len() as u8);
+    out.push(words.len() as u8 | if stated.is_purging { IS_PURGING } else { 0 });
     words.iter().for_each(|word| put_u64(out, *word));
 }
 
 fn plan_statements(reader: &mut Reader<'_>) -> Result<PlanStatements, WireError> {
     let fenced = Some(epoch(reader)?).filter(|epoch| *epoch != LayoutEpoch(0));
     let count = reader.u8()?;
-    let words = (0..count).map(|_| Ok(reader.u64()?)).collect::<Result<Vec<u64>, WireError>>()?;
+    let is_purging = count & IS_PURGING != 0;
+    let words =
+        (0..count & !IS_PURGING).map(|_| Ok(reader.u64()?)).collect::<Result<Vec<u64>, WireError>>()?;
     let complete = SwapSet::from_words(&words).filter(|set| set.words().len() == words.len());
-    Ok(PlanStatements { fenced, complete: complete.ok_or(WireError::Field { field: "complete swaps" })? })
+    let complete = complete.ok_or(WireError::Field { field: "complete swaps" })?;
+    Ok(PlanStatements { fenced, complete, is_purging })
 }
 
 fn put_range_request(out: &mut Vec<u8>, request: &RangeRequest) {

@@ -283,9 +283,10 @@ pub(crate) fn any_heartbeat_payload() -> impl Strategy<Value = HeartbeatPayload>
     let remembered = option::of(any::<(u64, u64, u64)>());
     let stamp = (1..u64::MAX, any::<u64>())
         .prop_map(|(epoch, fingerprint)| LayoutStamp { epoch: LayoutEpoch(epoch), fingerprint });
-    let stated = any::<(u64, [u64; 4])>().prop_map(|(fenced, words)| PlanStatements {
+    let stated = any::<(u64, [u64; 4], bool)>().prop_map(|(fenced, words, is_purging)| PlanStatements {
         fenced: Some(LayoutEpoch(fenced)).filter(|epoch| epoch.0 > 0),
         complete: SwapSet::from_words(&words).expect("256 swaps"),
+        is_purging,
     });
     let layout = (option::of(stamp), any::<u32>(), stated);
     (plain, any_wall(), sync_state, option::of(any::<u64>()), now, remembered, layout).prop_map(

@@ -93,7 +93,7 @@ impl Node {
     pub(in crate::node) fn plan_statements(&self) -> PlanStatements {
         let Some(agreement) = &self.agreement else { return PlanStatements::default() };
         let complete = agreement.adopted.record.swaps_with_copies(&agreement.statements.complete);
-        PlanStatements { fenced: self.stated_fence(), complete }
+        PlanStatements { fenced: self.stated_fence(), complete, is_purging: self.is_purging() }
     }
 
     /// Records the statements of the node with this id about a running plan.

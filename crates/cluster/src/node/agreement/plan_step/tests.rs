@@ -56,7 +56,7 @@ fn heard(
         let id = member.node_id?;
         let copies = complete.iter().copied().filter(|attempt| attempt.gainer == id).collect();
         let complete = record.swaps_with_copies(&copies);
-        let statements = PlanStatements { fenced: fenced(member.slot), complete };
+        let statements = PlanStatements { fenced: fenced(member.slot), complete, is_purging: false };
         Some((member.slot, heard_as(id, true, true, statements)))
     };
     let members: BTreeMap<_, _> = record.members.iter().filter_map(hear).collect();
@@ -227,6 +227,19 @@ fn no_swap_begins_with_a_member_that_is_rebuilt_or_not_heard() {
 }
 
 #[test]
+fn no_swap_begins_while_its_gainer_purges() {
+    let mut record = cluster(4, 1, 3);
+    record.lists = [0, 1, 2, 3].map(NodeIndex).to_vec();
+    let target = [0, 3, 2].map(NodeIndex).to_vec();
+    record.plan = Some(RunningPlan { target, ..RunningPlan::new(record.epoch) });
+    for slot in [0, 1, 2, 3].map(NodeIndex) {
+        let mut purging = heard(&record, |_| None, &BTreeSet::new());
+        purging.members.get_mut(&slot).expect("it is heard").statements.is_purging = true;
+        assert_eq!(next_plan_step(&record, &purging).is_none(), slot == GAINER, "{slot:?} purges");
+    }
+}
+
+#[test]
 fn the_number_of_swaps_in_flight_is_bounded() {
     for (joins, nodes) in [(1, 12), (12, 12), (30, 30)] {
         let mut record = cluster(nodes, 256, 3);
@@ -336,8 +349,11 @@ impl PlanWorld {
                 continue;
             }
             let record = &self.records[node.holds];
-            let statements =
-                PlanStatements { fenced: node.fenced, complete: record.swaps_with_copies(&node.complete) };
+            let statements = PlanStatements {
+                fenced: node.fenced,
+                complete: record.swaps_with_copies(&node.complete),
+                is_purging: self.rng.chance(0.2),
+            };
             let holds_adopted = node.holds == newest;
             let (id, is_settled) = (node.id, node.is_settled);
             heard.members.insert(slot, heard_as(id, is_settled, holds_adopted, statements));
