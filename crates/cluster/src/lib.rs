@@ -86,8 +86,8 @@ pub use message::{
 pub use node::{
     AgreementEffect, AgreementStatus, CommandObstacle, CopyObstacle, CopyStatus, LayoutCommand,
     LayoutCommandId, LayoutCommandOutcome, LayoutConflict, LayoutConflictReason, Node, NodeLimits,
-    NodeStatus, PeerStatus, PlannedChange, ProposalOutcome, ProposeError, PurgeStatus, RepairKind, RepairStatus, SwapWait,
-    VoterStatus,
+    NodeStatus, PeerStatus, PlannedChange, ProposalOutcome, ProposeError, PurgeStatus, RepairKind,
+    RepairStatus, SwapWait, VoterStatus,
 };
 pub use owned_part::{DisownedPart, OwnedPart};
 pub use page::{Page, PageBuilder, PageEntry, PageEntryHead};

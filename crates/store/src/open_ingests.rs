@@ -11,7 +11,6 @@
 //!
 //! **Caveats.** The requester has one request of an ingest in flight at a time. Another one fails.
 
-use crate::group::fault_of;
 use crate::ingest::EntityIngest;
 use crate::store::Store;
 use bytes::Bytes;

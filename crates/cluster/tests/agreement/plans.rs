@@ -61,8 +61,7 @@ fn members(cluster: &Cluster) -> Vec<usize> {
     running.into_iter().filter(|host| !newest.has_removed(cluster.world.hosts[*host].tag)).collect()
 }
 
-/// Runs the cluster until the plan has ended. Each host follows its record at once, and has a copy
-/// as soon as the loser has fenced the swap.
+/// Runs the cluster until the plan has ended. Each host follows its record at once.
 fn carry_out_plan(cluster: &mut Cluster) {
     let mut followed = BTreeMap::new();
     for _ in 0..2_000 {
@@ -70,12 +69,6 @@ fn carry_out_plan(cluster: &mut Cluster) {
             let record = cluster.adopted(host);
             if followed.insert(host, record.epoch) != Some(record.epoch) {
                 cluster.state_fenced(host, record.epoch);
-            }
-            for swap in record.swaps().iter().filter(|swap| swap.gainer == NodeIndex(host as u8)) {
-                let loser = followed.get(&swap.loser.as_usize());
-                if let Some(attempt) = record.attempt_of(swap).filter(|_| loser >= Some(&swap.since)) {
-                    cluster.state_copied(host, attempt);
-                }
             }
         }
         cluster.run(5 * MILLISECOND);

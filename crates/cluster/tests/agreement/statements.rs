@@ -77,14 +77,9 @@ fn swap_set(indexes: &[usize]) -> SwapSet {
 fn statements_are_sent_to_all_peers_at_once_and_repeated() {
     let mut cluster = started(with_swaps());
     let sent = cluster.world.sent.len();
-    let fenced = PlanStatements { fenced: Some(LayoutEpoch(5)), complete: SwapSet::EMPTY };
+    let fenced = PlanStatements { fenced: Some(LayoutEpoch(5)), ..PlanStatements::default() };
     let complete = PlanStatements { complete: swap_set(&[1]), ..fenced };
     cluster.state_fenced(LOSER, LayoutEpoch(5));
-    cluster.state_fenced(LOSER, LayoutEpoch(5));
-    cluster.state_copied(GAINER, attempt());
-    cluster.run(2 * MILLISECOND);
-    let fenced = PlanStatements { fenced: Some(LayoutEpoch(5)), ..PlanStatements::default() };
-    let complete = PlanStatements { complete: swap_set(&[1]), ..PlanStatements::default() };
     assert_eq!(stated_by(&cluster, LOSER, sent)[..2], [fenced; 2]);
     copy(&mut cluster);
     let stated = stated_by(&cluster, GAINER, sent);
@@ -115,7 +110,7 @@ fn a_restarted_node_states_its_fence_and_its_copies_again_once_it_knows_them() {
     cluster.start(GAINER);
     cluster.run(5 * SECOND);
     let stated = stated_by(&cluster, GAINER, sent);
-    let complete = PlanStatements { fenced: None, complete: swap_set(&[1]) };
+    let complete = PlanStatements { complete: swap_set(&[1]), ..PlanStatements::default() };
     assert_eq!(stated.first(), Some(&PlanStatements::default()), "its cursors are not read yet");
     assert_eq!(stated.last(), Some(&complete), "it has not fenced the record again");
 }

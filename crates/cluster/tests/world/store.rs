@@ -2,8 +2,8 @@
 
 use super::{Packet, ingests::Ingests, snapshots::Snapshots};
 use cluster::{
-    DisownedPart, Hint, IngestRequest, Key, LostRange, NodeIndex, NodeRecord, NodeSet, ReplicaRequest, ReplicaResponse,
-    ScanLimit, StoreFault, StoreId, StoreRequest, StoreResponse, TableDamage,
+    DisownedPart, Hint, IngestRequest, Key, LostRange, NodeIndex, NodeRecord, NodeSet, ReplicaRequest,
+    ReplicaResponse, ScanLimit, StoreFault, StoreId, StoreRequest, StoreResponse, TableDamage,
 };
 use std::collections::BTreeMap;
 use std::ops::Bound;

@@ -94,7 +94,6 @@ impl SnapshotCursor {
         if self.filter.is_empty() {
             return Ok(());
         }
-        while self.merge.key_and_meta().is_some_and(|(key, _)| self.filter.hides(key)) {
         while self.merge.key_and_meta().is_some_and(|(key, meta)| self.filter.hides(key, meta.from)) {
             self.merge.advance()?;
             self.open_reached_runs()?;

@@ -12,6 +12,7 @@ pub(super) fn answer(player: &mut Player, answer: &PeerAnswer) -> String {
         PeerAnswer::Node(NodeResponse::Range(answer)) => range_answer(player, answer),
         PeerAnswer::Node(NodeResponse::Chain(response)) => format!("{response:?}"),
         PeerAnswer::Node(NodeResponse::Layout(_)) => "layout record".to_owned(),
+        PeerAnswer::Node(NodeResponse::Copied(answer)) => format!("{answer:?}"),
         PeerAnswer::Failed(fault) => failures::replica_fault(fault),
     }
 }
