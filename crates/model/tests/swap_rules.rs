@@ -27,6 +27,7 @@ needed_rules! {
     g_fences_back_before_old_is_decided: FenceBeforeOld,
     a_node_drops_by_its_newest_record_only: DropByNewest,
     a_node_purges_before_it_gains: PurgeBeforeGain,
+    a_gaining_node_stores_after_its_purge: PurgeBeforeStore,
     a_gaining_node_copies_after_its_purge: PurgeBeforeCopy,
     no_plan_counts_a_dead_node: DeadIsNotCounted,
     sources_fence_before_they_replace_a_dead_node: SourcesFence,

@@ -45,6 +45,8 @@ pub enum SwapRule {
     DropByNewest,
     /// A node that gains a partition purges what it holds of it from before.
     PurgeBeforeGain,
+    /// The gaining node stores no request before that purge.
+    PurgeBeforeStore,
     /// The gaining node copies after that purge.
     PurgeBeforeCopy,
     /// No plan counts a dead node.
@@ -164,6 +166,7 @@ impl SwapConfig {
                     | SwapRule::KeepUntilNew
                     | SwapRule::Fence
                     | SwapRule::PurgeBeforeGain
+                    | SwapRule::PurgeBeforeStore
                     | SwapRule::PurgeBeforeCopy
             )
         )

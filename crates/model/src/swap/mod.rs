@@ -31,9 +31,8 @@
 //!   fence. Learning it earlier only refuses more.
 //! - The copy is read and stored in one step, and a node that gains no place any more drops its copy
 //!   as soon as it may. Both are separate events for the rules that depend on it.
-//! - A gaining node that holds something from before may lose with it what it stores until its
-//!   purge ends. If its acknowledgement of a write was needed, the losing node has the write too,
-//!   and the copy that begins after the purge brings it.
+//! - A gaining node that holds something from before would lose with it what it stores until its
+//!   purge ends. So it refuses to store until then.
 //! - Kept replicas are interchangeable. A write without a further effect forgets its epoch.
 //!
 //! **Caveats.** One request of an operation is open at a node at a time, the newest. Hints are

@@ -17,7 +17,7 @@ pub fn without(rule: SwapRule) -> SwapConfig {
         }
         SwapRule::WriteBothInBack | SwapRule::BackBeforeOld | SwapRule::FenceBeforeOld => cancelled,
         SwapRule::CompleteNamesAttempt | SwapRule::CopyNamesAttempt | SwapRule::DropByNewest => again,
-        SwapRule::PurgeBeforeCopy => again,
+        SwapRule::PurgeBeforeStore | SwapRule::PurgeBeforeCopy => again,
         SwapRule::PurgeBeforeGain => SwapConfig { collects: true, writes: 2, ..again },
         SwapRule::DeadIsNotCounted | SwapRule::SourcesFence | SwapRule::EnoughSources => dead,
         SwapRule::CopyAnewAfterLoss => lossy(G),

@@ -47,16 +47,17 @@ fn arrivals(
     }
 }
 
-/// The requests at `epoch` that have an effect at `node`.
+/// The requests at `epoch` that have an effect at `node`. A node that purges stores nothing.
 fn requests(
     config: &SwapConfig,
     state: &SwapState,
     node: SwapNode,
     epoch: u8,
 ) -> impl Iterator<Item = Request> {
-    let writes = (0..config.writes).filter(move |index| state.write_matters(*index, node, epoch));
+    let stores = !state.host(node).is_purging || config.omits(SwapRule::PurgeBeforeStore);
+    let writes = (0..config.writes).filter(move |index| stores && state.write_matters(*index, node, epoch));
     let asking = (0..config.reads).filter(move |index| state.question_matters(config, *index, node, epoch));
-    let storing = (0..config.reads).filter(move |index| state.storing_matters(*index, node, epoch));
+    let storing = (0..config.reads).filter(move |index| stores && state.storing_matters(*index, node, epoch));
     writes.map(Request::Write).chain(asking.map(Request::Question)).chain(storing.map(Request::Storing))
 }
 
