@@ -287,6 +287,7 @@ pub fn describe_obstacle(obstacle: CopyObstacle, url: impl Fn(NodeIndex) -> Stri
     match obstacle {
         CopyObstacle::Fence => "it does not refuse requests of older epochs yet".to_owned(),
         CopyObstacle::NotReadEligible => "it is being rebuilt".to_owned(),
+        CopyObstacle::Purge => "it removes what it held of these partitions before".to_owned(),
         CopyObstacle::DiskFull => "its disk is full".to_owned(),
         CopyObstacle::Stalled => "its storage cannot keep up".to_owned(),
         CopyObstacle::Store => "its storage has refused the data".to_owned(),

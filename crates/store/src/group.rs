@@ -12,6 +12,10 @@ use std::sync::Arc;
 use std::time::Duration;
 use stdx::{Cell, CellKind, CellMeta, CellRef, Hlc, NodeTag, Version};
 
+/// Delay before a write for a place that is being purged should be repeated.
+const RETRY_UNOWNED_AFTER: Duration = Duration::from_secs(1);
+/// The response to such a write.
+pub(crate) const UNOWNED: StoreFault = StoreFault::Overloaded { retry_after: RETRY_UNOWNED_AFTER };
 /// Delay before a file should be opened again after the process ran out of descriptors.
 const RETRY_OPENING_AFTER: Duration = Duration::from_secs(1);
 
@@ -28,6 +32,9 @@ const RETRY_OPENING_AFTER: Duration = Duration::from_secs(1);
 /// A write without hints is in no batch if a memtable holds its version or a newer one. It is
 /// answered when that cell is durable, at once if it is already: see [`Engine::find_covering`]. So
 /// a copy of a cell that arrives by a second way, as from read repair, costs no space in the log.
+///
+/// A write for a place that is disowned is refused: the engine would hide the cell, and purge it. The
+/// gainer of a swap receives such writes until it owns the place again.
 #[derive(Debug)]
 pub struct WriteGroup {
     engine: Engine,
@@ -37,6 +44,8 @@ pub struct WriteGroup {
     essentials: GroupBatch,
     system: GroupBatch,
     covered: Vec<CoveredWrite>,
+    /// Writes for places that are disowned.
+    unowned: Vec<StoreId>,
 }
 
 /// A write that is not logged, because the engine holds its version or a newer one.
@@ -80,7 +89,8 @@ impl WriteGroup {
     pub(crate) fn new(engine: Engine, tag: NodeTag, record_versions: Arc<RecordVersions>) -> Self {
         let (values, essentials, mut system) = <(GroupBatch, GroupBatch, GroupBatch)>::default();
         system.cells.bypass_stalls();
-        Self { engine, tag, record_versions, values, essentials, system, covered: Vec::new() }
+        let (covered, unowned) = Default::default();
+        Self { engine, tag, record_versions, values, essentials, system, covered, unowned }
     }
 
     /// Adds the writes of a request.
@@ -91,6 +101,9 @@ impl WriteGroup {
     pub fn add(&mut self, id: StoreId, request: &StoreRequest) {
         let (batch, kind) = match request {
             StoreRequest::Replica(ReplicaRequest::Write { key, cell, hints }) => {
+                if !self.owns(key, cell.meta.from) {
+                    return self.unowned.push(id);
+                }
                 if hints.is_empty()
                     && let Some(covering) = self.find_covering(key, cell.as_ref())
                 {
@@ -131,6 +144,11 @@ impl WriteGroup {
     }
 
     #[inline]
+    fn owns(&self, key: &Key, from: u8) -> bool {
+        keyspace::with_entity_key(key.as_bytes(), |key| self.engine.owns(key, from))
+    }
+
+    #[inline]
     fn find_covering(&self, key: &Key, cell: CellRef<'_>) -> Option<Covering> {
         keyspace::with_entity_key(key.as_bytes(), |key| self.engine.find_covering(key, cell))
     }
@@ -150,7 +168,9 @@ impl WriteGroup {
 
     /// Number of requests in the group.
     pub fn len(&self) -> usize {
-        self.covered.len() + self.batches().map(|batch| batch.requests.len()).sum::<usize>()
+        self.unowned.len()
+            + self.covered.len()
+            + self.batches().map(|batch| batch.requests.len()).sum::<usize>()
     }
 
     /// Whether the group contains no requests.
@@ -169,7 +189,7 @@ impl WriteGroup {
 
     /// The responses if the group is not submitted because of `fault`.
     pub fn failed(mut self, fault: &StoreFault) -> Vec<(StoreId, StoreResponse)> {
-        let covered = self.take_covered().into_iter().map(|write| write.id);
+        let covered = self.take_covered().into_iter().map(|write| write.id).chain(self.take_unowned());
         let logged = self.into_batches().flat_map(|(_, PendingResponses(requests))| requests);
         let ids = covered.chain(logged.map(|request| request.id));
         ids.map(|id| (id, StoreResponse::Failed(fault.clone()))).collect()
@@ -178,6 +198,11 @@ impl WriteGroup {
     /// Takes the writes that need not be logged.
     pub(crate) fn take_covered(&mut self) -> Vec<CoveredWrite> {
         std::mem::take(&mut self.covered)
+    }
+
+    /// Takes the writes that are refused because their places are disowned.
+    pub(crate) fn take_unowned(&mut self) -> Vec<StoreId> {
+        std::mem::take(&mut self.unowned)
     }
 
     /// The batches that contain requests, each with its pending responses.

@@ -5,7 +5,7 @@ use crate::checkpoints::{Checkpoint, Checkpoints, Renewal};
 use crate::clock_seal;
 use crate::data_directory::{DataDirectory, OpenReport, StoreOptions};
 use crate::error::StoreError;
-use crate::group::{WriteGroup, fault_of};
+use crate::group::{UNOWNED, WriteGroup, fault_of};
 use crate::keyspace;
 use crate::layout_file::LayoutFile;
 use crate::log_mark::LogMark;
@@ -254,6 +254,11 @@ impl Store {
         for write in group.take_covered() {
             let done = done.clone();
             write.respond(move |response| done(vec![response], None));
+        }
+        let unowned = group.take_unowned();
+        if !unowned.is_empty() {
+            let refused = unowned.into_iter().map(|id| (id, StoreResponse::Failed(UNOWNED)));
+            done.clone()(refused.collect(), None);
         }
         for (batch, answers) in group.into_batches() {
             let done = done.clone();

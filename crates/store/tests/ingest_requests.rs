@@ -6,7 +6,7 @@ use bytes::Bytes;
 use cluster::{IngestCursor, IngestRequest, IngestResponse, Key, StoreFault, StoreRequest, StoreResponse};
 use common::{key, open, read, value};
 use env::MemFs;
-use stdx::Cell;
+use stdx::{Cell, Rng};
 use store::Store;
 
 const NAME: Bytes = Bytes::from_static(b"attempt 4, node 7");
@@ -67,8 +67,9 @@ fn a_chunk_that_fills_a_table_is_durable() {
     let mut durable = None;
     for number in 0..=table_bytes / value_bytes {
         let mut cell = value(5, b"");
-        cell.value =
-            (0..value_bytes).map(|at| (at * 31 + number * 7 + at / 251) as u8).collect::<Vec<u8>>().into();
+        let mut noise = vec![0; value_bytes as usize];
+        Rng::new(number).fill(&mut noise);
+        cell.value = noise.into();
         let request = IngestRequest::Append {
             name: NAME,
             is_rewound: number == 0,

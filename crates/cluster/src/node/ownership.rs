@@ -28,11 +28,11 @@
 //! by its places in all partitions that have changed since. A partition in which it has lost nothing
 //! has no such keys, so nothing but work is wasted.
 //!
-//! *The purge and writes.* A gainer takes writes from PREPARE on. As long as the place is disowned,
-//! they are hidden, and the purge may remove them. Nothing is lost: if the acknowledgement of the
-//! gainer was needed, the loser has acknowledged the write too, and the copy, which begins after
-//! the purge, brings it. The exhaustive model has this order (`PurgeBeforeCopy`). To make the wait
-//! rare, no swap begins while the gainer states that it purges.
+//! *The purge and writes.* The coordinators send writes to a gainer from PREPARE on. As long as the
+//! place is disowned, they would be hidden, and the purge would remove them after they were
+//! acknowledged. So the store refuses them, and the copy begins after the purge. The exhaustive
+//! model has both rules (`PurgeBeforeStore`, `PurgeBeforeCopy`). To make the wait rare, no swap
+//! begins while the gainer states that it purges.
 //!
 //! **Caveats.** The store is asked for the progress of a purge now and then. A place that is lost
 //! and gained again costs a rewrite of all tables of the node.
@@ -214,7 +214,7 @@ impl Node {
                     held.as_ref().map(owned_of) == self.ownership.disowned.as_ref().map(owned_of);
                 // A range that may not be owned yet is tried again later.
                 self.ownership.retry_at = now.mono + if is_unchanged { RETRY_AFTER } else { Duration::ZERO };
-                let waits = self.places_to_own().next().is_some();
+                let waits = self.ownership.parts().any(|(partition, part)| self.is_wanted(partition, part));
                 self.ownership.look_at = now.mono + if waits { RETRY_AFTER } else { LOOK_EVERY };
             }
             StoreResponse::Failed(_) => self.ownership.retry_at = now.mono + RETRY_AFTER,
@@ -267,11 +267,14 @@ impl Node {
 
     /// The partitions of which more is to be owned.
     fn places_to_own(&self) -> impl Iterator<Item = (PartitionId, &DisownedPart)> {
-        let (layout, me) = (&self.member.layout, self.member.me);
         // Before that is durable, a restart would take what was copied for lost.
         let is_settled = self.is_disowning_durable();
-        let parts = self.ownership.parts().filter(move |_| is_settled);
-        parts.filter(move |(partition, part)| layout.least_from(me, *partition) < part.owned.stays_from)
+        self.ownership.parts().filter(move |(partition, part)| is_settled && self.is_wanted(*partition, part))
+    }
+
+    /// Whether the layout gives this node more of a partition than it owns.
+    fn is_wanted(&self, partition: PartitionId, part: &DisownedPart) -> bool {
+        self.member.layout.least_from(self.member.me, partition) < part.owned.stays_from
     }
 
     fn gained_part(&self, partition: PartitionId) -> OwnedPart {

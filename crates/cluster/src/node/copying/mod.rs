@@ -306,8 +306,10 @@ impl Node {
             return None;
         }
         let has_room = self.copies.busy_sources() < SOURCES_MAX;
-        let is_open = |copy: &SwapCopy| !copy.is_complete && self.copy_obstacle(copy).is_none();
-        let steps = self.copies.copies.iter().filter(|(_, copy)| is_open(copy));
+        let is_open = |(attempt, copy): &(&SwapAttempt, &SwapCopy)| {
+            !copy.is_complete && self.copy_obstacle(**attempt, copy).is_none()
+        };
+        let steps = self.copies.copies.iter().filter(is_open);
         let steps = steps.flat_map(|(attempt, copy)| {
             let due = |(node, source): (&NodeIndex, &CopySource)| {
                 let at = source.due(self.copies.receives_at)?;
@@ -320,7 +322,7 @@ impl Node {
     }
 
     /// The reason why no source of a copy is asked.
-    fn copy_obstacle(&self, copy: &SwapCopy) -> Option<CopyObstacle> {
+    fn copy_obstacle(&self, attempt: SwapAttempt, copy: &SwapCopy) -> Option<CopyObstacle> {
         if copy.is_complete {
             None
         } else if self.disk_full {
@@ -329,9 +331,19 @@ impl Node {
             Some(CopyObstacle::NotReadEligible)
         } else if self.fenced() < copy.fence || !self.keeps_deletes() {
             Some(CopyObstacle::Fence)
+        } else if !self.owns_gained_in(attempt) {
+            Some(CopyObstacle::Purge)
         } else {
             None
         }
+    }
+
+    /// Whether this node owns what it gains in `attempt`, and holds nothing of it from before.
+    fn owns_gained_in(&self, attempt: SwapAttempt) -> bool {
+        self.adopted_layout().is_some_and(|record| {
+            let is_meant = |swap: &&PairSwap| record.attempt_of(swap) == Some(attempt);
+            record.swaps().iter().find(is_meant).is_some_and(|swap| self.owns_gained(swap))
+        })
     }
 
     /// Whether a source can be asked: the link to it is usable, and it is the node of the record.
@@ -345,7 +357,7 @@ impl Node {
     /// Reports the obstacles of copies that have changed.
     fn report_obstacles(&mut self) {
         let obstacles: Vec<(SwapAttempt, Option<CopyObstacle>)> = (self.copies.copies.iter())
-            .map(|(attempt, copy)| (*attempt, self.reported_obstacle(copy)))
+            .map(|(attempt, copy)| (*attempt, self.reported_obstacle(*attempt, copy)))
             .collect();
         for (attempt, obstacle) in obstacles {
             let Some(copy) = self.copies.copies.get_mut(&attempt) else { continue };
@@ -358,9 +370,9 @@ impl Node {
     }
 
     /// The obstacle of a copy, or of one of its sources.
-    fn reported_obstacle(&self, copy: &SwapCopy) -> Option<CopyObstacle> {
+    fn reported_obstacle(&self, attempt: SwapAttempt, copy: &SwapCopy) -> Option<CopyObstacle> {
         let of_sources = || copy.sources.values().find_map(|source| source.obstacle);
-        self.copy_obstacle(copy).or_else(|| of_sources().filter(|_| !copy.is_complete))
+        self.copy_obstacle(attempt, copy).or_else(|| of_sources().filter(|_| !copy.is_complete))
     }
 
     /// States the copies that have become complete.

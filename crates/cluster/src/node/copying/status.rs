@@ -1,7 +1,7 @@
 //! Status of copies for operators.
 
 use super::super::ranges::permille;
-use super::{CopySource, SwapCopy};
+use super::{CopySource, SwapAttempt, SwapCopy};
 use crate::{Node, NodeIndex};
 
 /// The reason why a copy does not go on.
@@ -11,6 +11,8 @@ pub enum CopyObstacle {
     Fence,
     /// This node is not read-eligible, because it is rebuilt.
     NotReadEligible,
+    /// This node purges what it holds from before.
+    Purge,
     /// The disk of this node has no space for values.
     DiskFull,
     /// The store of this node cannot keep up with writes, or is short of disk space.
@@ -51,10 +53,10 @@ pub struct CopyStatus {
 impl Node {
     /// The copies of this node.
     pub(in crate::node) fn copies_status(&self) -> Vec<CopyStatus> {
-        self.copies.copies.values().map(|copy| self.copy_status(copy)).collect()
+        self.copies.copies.iter().map(|(attempt, copy)| self.copy_status(*attempt, copy)).collect()
     }
 
-    fn copy_status(&self, copy: &SwapCopy) -> CopyStatus {
+    fn copy_status(&self, attempt: SwapAttempt, copy: &SwapCopy) -> CopyStatus {
         let reading = copy.sources.values().filter(|source| !source.is_done());
         let permille_of = |source: &CopySource| permille(source.position.after.as_ref());
         let furthest_behind = reading.map(permille_of).min().unwrap_or(0);
@@ -65,7 +67,7 @@ impl Node {
             permille: if copy.is_complete { 1_000 } else { furthest_behind.min(999) },
             cells,
             bytes,
-            obstacle: self.reported_obstacle(copy),
+            obstacle: self.reported_obstacle(attempt, copy),
         }
     }
 }
