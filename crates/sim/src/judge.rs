@@ -125,6 +125,14 @@ impl Judge {
         }
     }
 
+    /// Whether `node` has had the same place in the list of `key` by all layouts, without a swap.
+    fn keeps_place(&self, node: NodeIndex, key: &Key) -> bool {
+        let place = |layout: &Arc<Layout>| {
+            (1..=layout.len()).find(|from| layout.is_intended_holder(node, key, *from))
+        };
+        self.layouts.iter().all(|layout| place(layout) == place(&self.layouts[0]))
+    }
+
     /// Records a command that begins.
     pub(crate) fn begin(&mut self, operation: ClientOperation) {
         self.in_flight.entry(operation.node).or_default().insert(operation.id);
@@ -240,15 +248,20 @@ impl Judge {
         for seen in &record.seen {
             self.writer_of(&seen.value).map_or(Ok(()), nothing_stored::check)?;
         }
+        let keeps = |key: &Key| self.keeps_place(record.node, key);
         let floors = match record.scan.scope {
-            ScanScope::Node => self.durable.newest_before(record.node, record.began),
+            ScanScope::Node => {
+                let mut durable = self.durable.newest_before(record.node, record.began);
+                durable.retain(|key, _| keeps(key));
+                durable
+            }
             ScanScope::Cluster(quorum) => self.facts.floors(record.began, quorum),
         };
         let latest_wall = self.latest_for(Some(record.greatest_wall));
         ranges::check(record, &floors, &self.issued_cells, latest_wall)?;
         let is_short = record.page_times.is_some_and(|(_, last)| last - record.began < self.snapshot_age);
         if record.scan.scope == ScanScope::Node && is_short && !record.lost_snapshot {
-            one_snapshot::check(record, &self.durable, &self.issued_cells)?;
+            one_snapshot::check(record, &self.durable, &self.issued_cells, keeps)?;
         }
         Ok(())
     }

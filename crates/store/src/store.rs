@@ -108,7 +108,8 @@ impl Store {
             | StoreRequest::ReadPage(_)
             | StoreRequest::Disown(_)
             | StoreRequest::OwnAgain(_)
-            | StoreRequest::ReadDisowned => TryAnswer::WouldWait,
+            | StoreRequest::ReadDisowned
+            | StoreRequest::Ingest(_) => TryAnswer::WouldWait,
             _ => panic!("{request:?} is not a read"),
         }
     }

@@ -136,9 +136,10 @@ impl Node {
         swap.gainer == me && is_settled && swap.partitions.iter().all(is_owned)
     }
 
-    /// Whether something that this node has lost is not purged.
+    /// Whether tables may have cells of something that this node has lost. What is left in memory
+    /// is flushed when a place is owned again.
     pub(super) fn is_purging(&self) -> bool {
-        !self.ownership.lost.is_empty() || self.ownership.parts().any(|(_, part)| !part.is_purged)
+        !self.ownership.lost.is_empty() || self.ownership.parts().any(|(_, part)| part.bytes_left > 0)
     }
 
     /// The purge as the store has reported it last.

@@ -1,8 +1,9 @@
 //! Invariant: a decided layout record is the child of the record whose voters decided it. It names
-//! that record, keeps what no epoch may change, and replaces at most one voter.
+//! that record, keeps what no epoch may change, and replaces at most one voter. It exchanges two
+//! nodes in the list of a partition only at the end of READ-NEW of their swap.
 
 use super::InvariantViolation;
-use cluster::{LayoutRecord, NodeIndex};
+use cluster::{LayoutRecord, NodeIndex, PairSwap, PartitionId, SwapPhase};
 
 /// Checks a record that the voters of `parent` have decided.
 pub fn check(record: &LayoutRecord, parent: &LayoutRecord) -> Result<(), InvariantViolation> {
@@ -13,9 +14,13 @@ pub fn check(record: &LayoutRecord, parent: &LayoutRecord) -> Result<(), Invaria
     let is_fixed = record.changed.len() == parent.changed.len()
         && record.hash_version == parent.hash_version
         && record.default_from == parent.default_from
-        && record.lists == parent.lists;
+        && record.lists.len() == parent.lists.len();
     if !is_fixed {
-        return Err(violation(record, "changes partitions, the hash of keys, or the placement"));
+        return Err(violation(record, "changes partitions, the hash of keys, or the length of lists"));
+    }
+    let partitions = (0..record.changed.len() as u32).map(PartitionId);
+    if !partitions.into_iter().all(|partition| is_kept_or_swapped(record, parent, partition)) {
+        return Err(violation(record, "changes the list of a partition without its swap"));
     }
     let missing = |of: &[NodeIndex], from: &[NodeIndex]| of.iter().filter(|it| !from.contains(it)).count();
     let (voters, before) = (&record.voters, &parent.voters);
@@ -23,6 +28,25 @@ pub fn check(record: &LayoutRecord, parent: &LayoutRecord) -> Result<(), Invaria
         return Err(violation(record, "replaces more than one voter"));
     }
     Ok(())
+}
+
+/// Whether the list of a partition is that of the parent, or the one after the swap that was in
+/// READ-NEW in the parent.
+fn is_kept_or_swapped(record: &LayoutRecord, parent: &LayoutRecord, partition: PartitionId) -> bool {
+    let (before, after) = (parent.preference_list(partition), record.preference_list(partition));
+    if before == after {
+        return true;
+    }
+    let is_ended =
+        |swap: &&PairSwap| swap.phase == SwapPhase::ReadNew && swap.partitions.contains(&partition);
+    parent.swaps().iter().find(is_ended).is_some_and(|swap| {
+        let exchanged = before.iter().map(|slot| match *slot {
+            slot if slot == swap.loser => swap.gainer,
+            slot if slot == swap.gainer => swap.loser,
+            slot => slot,
+        });
+        exchanged.eq(after.iter().copied())
+    })
 }
 
 fn violation(record: &LayoutRecord, what: &str) -> InvariantViolation {
@@ -48,6 +72,14 @@ mod tests {
     fn a_change_of_the_default_number_of_replicas_is_caught() {
         let parent = first_record();
         let record = LayoutRecord { default_from: 2, ..child(&parent) };
+        assert!(check(&record, &parent).is_err());
+    }
+
+    #[test]
+    fn an_exchange_without_a_swap_is_caught() {
+        let parent = first_record();
+        let mut record = child(&parent);
+        record.lists.swap(0, 1);
         assert!(check(&record, &parent).is_err());
     }
 

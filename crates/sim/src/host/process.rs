@@ -2,12 +2,14 @@
 
 use super::{handshake, hidden_generation, layout_plants};
 use crate::network::ConnectionId;
+use crate::scenario::Dimension;
 use crate::{Nanos, Plant, Scenario};
 use cluster::{
-    AgreementEffect, ClusterView, Command, Coordinator, CoordinatorLimits, Effect, HintLedger, HybridClock,
-    Incarnation, Key, Layout, LayoutCommand, LayoutCommandId, LayoutEpoch, LayoutRecord, LinkEvent, LinkId,
-    Member, Message, Node, NodeIndex, NodeLimits, Origin, ProposalOutcome, ProposeError, RequestId,
-    Requester, ScanId, StoreId, StoreRequest, StoreResponse, VoterState,
+    AgreementEffect, ClusterView, Command, Coordinator, CoordinatorLimits, Effect, FEATURE_LEVEL_MAX_DEFAULT,
+    FEATURE_LEVEL_PLANS, HintLedger, HybridClock, Incarnation, Key, Layout, LayoutCommand, LayoutCommandId,
+    LayoutEpoch, LayoutRecord, LinkEvent, LinkId, Member, Message, Node, NodeIndex, NodeLimits, Origin,
+    ProposalOutcome, ProposeError, RequestId, Requester, ScanId, StoreId, StoreRequest, StoreResponse,
+    VoterState,
 };
 use env::Env;
 use std::collections::BTreeMap;
@@ -427,6 +429,10 @@ fn node_limits(scenario: &Scenario, me: NodeIndex) -> NodeLimits {
         request_timeout: match scenario.plant {
             Some(Plant::RebuildTooEarly) => Duration::ZERO,
             _ => REQUEST_TIMEOUT,
+        },
+        feature_level_max: match scenario.dimensions.has(Dimension::PlannedChanges) {
+            true => FEATURE_LEVEL_PLANS,
+            false => FEATURE_LEVEL_MAX_DEFAULT,
         },
         ..NodeLimits::default()
     }

@@ -70,7 +70,7 @@ impl World {
 
     /// The running plan goes on, and ends.
     pub(crate) fn wait_until_plans_end(&mut self) -> Result<(), InvariantViolation> {
-        if !self.can_decide() && self.may_lack_voters() {
+        if self.judge.agreement.first_records() > 1 || (!self.can_decide() && self.may_lack_voters()) {
             return Ok(());
         }
         let end = self.now + PLAN_ENDS_WITHIN;
