@@ -101,7 +101,7 @@ pub use scan::{
     SnapshotId,
 };
 pub use store_request::{
-    Hint, IngestCursor, IngestRequest, IngestResponse, ScanLimit, StoreRequest, StoreResponse,
+    CopyCursor, Hint, IngestRequest, IngestResponse, ScanLimit, StoreRequest, StoreResponse,
 };
 pub use sync_state::{Generation, GenerationHistory, NodeRecord, SyncState};
 pub use view::{ClusterView, PeerState, PeerView};

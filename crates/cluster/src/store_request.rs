@@ -2,7 +2,7 @@
 
 mod ingest;
 
-pub use ingest::{IngestCursor, IngestRequest, IngestResponse};
+pub use ingest::{CopyCursor, IngestRequest, IngestResponse};
 
 use crate::{
     DisownedPart, Key, NodeIndex, NodeRecord, OwnedPart, PageRequest, ReplicaFault, ReplicaOutcome,
@@ -70,8 +70,8 @@ pub enum StoreRequest {
         /// The greatest value that may be issued then.
         bound: Hlc,
     },
-    /// Stores cells without the log. Blocks on the disk, so the host carries it out on a thread that
-    /// may wait.
+    /// Stores cells without the log. Blocks on the disk, so the host carries it out on a thread
+    /// that may wait.
     Ingest(IngestRequest),
 }
 

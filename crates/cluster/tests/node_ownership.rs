@@ -1,5 +1,5 @@
-//! A node disowns what it loses by a change of the layout, after the change is fenced, and owns
-//! again what it gains, after the purge.
+//! A node disowns the places that it loses by a change of the layout, after the change is fenced.
+//! It owns again those that it gains, after the purge.
 
 mod world;
 
@@ -38,7 +38,7 @@ fn swap(world: &mut World, pair: (usize, usize)) {
     }
 }
 
-/// What a host owns of the partition.
+/// The least `from` of a cell by which a host owns a key of the partition.
 fn stays_from(world: &World, host: usize) -> u8 {
     let first_hash = u64::from(PARTITION.0) << (64 - PARTITIONS.ilog2());
     let mut parts = world.hosts[host].store.disowned.iter().map(|part| part.owned);

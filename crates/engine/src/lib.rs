@@ -139,7 +139,7 @@ pub use jobs::Progress;
 pub use manifest::{IngestCursor, holds_data};
 pub use open::Recovery;
 pub use options::{Compression, Durability, Options};
-pub use ownership::{DisownedRange, HashRange, OwnedPart, PurgeProgress};
+pub use ownership::{DisownedRange, HashRange, OwnedRange, PurgeProgress};
 pub use pressure::Backlog;
 pub use read::{ReadableCell, TryGet, UnreadCell};
 pub use snapshot::{Snapshot, SnapshotCursor};

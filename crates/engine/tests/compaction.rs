@@ -189,7 +189,7 @@ fn collect(cursor: &mut dyn Cursor, cells: &mut BTreeMap<Vec<u8>, Cell>) {
 fn finish(mut step: impl FnMut() -> Result<CompactionStep, Error>) -> Result<VersionEdit, Error> {
     loop {
         if let CompactionStep::Done(edit) = step()? {
-            return Ok(edit);
+            return Ok(*edit);
         }
     }
 }

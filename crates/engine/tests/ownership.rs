@@ -3,7 +3,7 @@
 
 mod support;
 
-use engine::{Engine, Error, ErrorKind, HashRange, Options, OwnedPart, Progress, TryGet, verify_showing};
+use engine::{Engine, Error, ErrorKind, HashRange, Options, OwnedRange, Progress, TryGet, verify_showing};
 use env::{Fault, FaultFs, FaultPlan, MemFs, OperationKind};
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -21,13 +21,13 @@ fn quarter(number: u64) -> HashRange {
 }
 
 /// No key of a quarter.
-fn none_of(number: u64) -> OwnedPart {
-    OwnedPart::nothing_of(quarter(number))
+fn none_of(number: u64) -> OwnedRange {
+    OwnedRange::nothing_of(quarter(number))
 }
 
 /// All keys of a quarter.
-fn all_of(number: u64) -> OwnedPart {
-    OwnedPart::all_of(quarter(number))
+fn all_of(number: u64) -> OwnedRange {
+    OwnedRange::all_of(quarter(number))
 }
 
 /// The quarter of a key; `None` for a local key.
@@ -192,16 +192,16 @@ fn ranges_are_disjoint() {
     let world = World::new(30);
     let engine = world.open(&small_options());
     let range = |first, last| HashRange { first, last };
-    let none = |first, last| OwnedPart::nothing_of(range(first, last));
-    let all = |first, last| OwnedPart::all_of(range(first, last));
+    let none = |first, last| OwnedRange::nothing_of(range(first, last));
+    let all = |first, last| OwnedRange::all_of(range(first, last));
     engine.disown(&[none(10, 20)]).expect("disown");
     for invalid in [range(20, 30), range(0, 10), range(12, 13), range(0, u64::MAX), range(5, 4)] {
         assert_eq!(
-            engine.disown(&[OwnedPart::nothing_of(invalid)]).expect_err("refused").kind(),
+            engine.disown(&[OwnedRange::nothing_of(invalid)]).expect_err("refused").kind(),
             ErrorKind::Invalid
         );
         assert_eq!(
-            engine.disown(&[none(50, 60), OwnedPart::nothing_of(invalid)]).expect_err("refused").kind(),
+            engine.disown(&[none(50, 60), OwnedRange::nothing_of(invalid)]).expect_err("refused").kind(),
             ErrorKind::Invalid
         );
     }

@@ -4,7 +4,7 @@
 mod support;
 
 use bytes::Bytes;
-use engine::{Cursor, Engine, Error, ErrorKind, HashRange, Options, OwnedPart, Progress, verify_showing};
+use engine::{Cursor, Engine, Error, ErrorKind, HashRange, Options, OwnedRange, Progress, verify_showing};
 use env::{FaultFs, FaultPlan, MemFs};
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
@@ -17,9 +17,9 @@ const KEYS: u64 = 120;
 const FROM_MAX: u8 = 5;
 
 /// A part of a quarter of all hashes.
-fn part(quarter: u64, stays_from: u8) -> OwnedPart {
+fn part(quarter: u64, stays_from: u8) -> OwnedRange {
     let first = quarter << 62;
-    OwnedPart { range: HashRange { first, last: first | ((1 << 62) - 1) }, stays_from }
+    OwnedRange { range: HashRange { first, last: first | ((1 << 62) - 1) }, stays_from }
 }
 
 fn quarter_of(key: &[u8]) -> Option<u64> {

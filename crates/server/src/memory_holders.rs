@@ -80,7 +80,8 @@ pub(crate) struct MemoryHolders {
 #[derive(Debug, Default)]
 struct State {
     holders: slab::Slab<Arc<MemoryHolder>>,
-    /// The addresses of the holders, and some that had holders. They are few, so comparing costs less than hashing.
+    /// The addresses of the holders, and some that had holders. They are few, so comparing costs
+    /// less than hashing.
     addresses: BTreeMap<ClientAddress, AddressEntry>,
     waiting: slab::Slab<Demand>,
     /// The last client that waited, until this time.

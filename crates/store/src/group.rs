@@ -33,8 +33,8 @@ const RETRY_OPENING_AFTER: Duration = Duration::from_secs(1);
 /// answered when that cell is durable, at once if it is already: see [`Engine::find_covering`]. So
 /// a copy of a cell that arrives by a second way, as from read repair, costs no space in the log.
 ///
-/// A write for a place that is disowned is refused: the engine would hide the cell, and purge it. The
-/// gainer of a swap receives such writes until it owns the place again.
+/// A write for a place that is disowned is refused: the engine would hide the cell, and purge it.
+/// The gainer of a swap receives such writes until it owns the place again.
 #[derive(Debug)]
 pub struct WriteGroup {
     engine: Engine,

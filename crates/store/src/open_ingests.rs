@@ -1,8 +1,8 @@
 //! The ingests that requests of the node have opened.
 //!
-//! **Promise.** The cells of an [`IngestRequest::Append`] are stored behind those of the one before,
-//! or behind the durable position if the request says so. After a fault the cells since the durable
-//! position are stored neither now nor later. Cells and position become durable together.
+//! **Promise.** The cells of an [`IngestRequest::Append`] are stored behind those of the one
+//! before, or behind the durable position if the request says so. After a fault the cells since the
+//! durable position are stored neither now nor later. Cells and position become durable together.
 //!
 //! **Mechanism.** An ingest is opened by the first request that begins at its durable position, and
 //! stays open until it is forgotten. It is committed when its cells fill a table, and when the
@@ -14,7 +14,7 @@
 use crate::ingest::EntityIngest;
 use crate::store::Store;
 use bytes::Bytes;
-use cluster::{IngestCursor, IngestRequest, IngestResponse, StoreFault};
+use cluster::{CopyCursor, IngestRequest, IngestResponse, StoreFault};
 use std::collections::BTreeMap;
 use std::sync::{Mutex, PoisonError};
 
@@ -58,11 +58,9 @@ impl Store {
         }
     }
 
-    fn ingest_cursors(&self) -> Vec<IngestCursor> {
+    fn ingest_cursors(&self) -> Vec<CopyCursor> {
         let cursors = self.ingest_positions().into_iter();
-        cursors
-            .map(|(name, position)| IngestCursor { name: name.into(), position: position.into() })
-            .collect()
+        cursors.map(|(name, position)| CopyCursor { name: name.into(), position: position.into() }).collect()
     }
 }
 

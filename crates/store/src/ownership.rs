@@ -41,7 +41,7 @@ impl Store {
     }
 }
 
-fn of_engine(parts: &[OwnedPart]) -> Vec<engine::OwnedPart> {
+fn of_engine(parts: &[OwnedPart]) -> Vec<engine::OwnedRange> {
     let range = |part: &OwnedPart| HashRange { first: part.first_hash, last: part.last_hash };
-    parts.iter().map(|part| engine::OwnedPart { range: range(part), stays_from: part.stays_from }).collect()
+    parts.iter().map(|part| engine::OwnedRange { range: range(part), stays_from: part.stays_from }).collect()
 }

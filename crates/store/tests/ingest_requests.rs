@@ -3,7 +3,7 @@
 mod common;
 
 use bytes::Bytes;
-use cluster::{IngestCursor, IngestRequest, IngestResponse, Key, StoreFault, StoreRequest, StoreResponse};
+use cluster::{CopyCursor, IngestRequest, IngestResponse, Key, StoreFault, StoreRequest, StoreResponse};
 use common::{key, open, read, value};
 use env::MemFs;
 use stdx::{Cell, Rng};
@@ -26,15 +26,15 @@ const fn appended(is_durable: bool) -> StoreResponse {
     StoreResponse::Ingest(IngestResponse::Appended { is_durable, is_stalled: false })
 }
 
-fn cursors(store: &Store) -> Vec<IngestCursor> {
+fn cursors(store: &Store) -> Vec<CopyCursor> {
     match ask(store, IngestRequest::ReadCursors) {
         StoreResponse::Ingest(IngestResponse::Cursors(cursors)) => cursors,
         response => panic!("{response:?}"),
     }
 }
 
-fn cursor(position: &'static str) -> IngestCursor {
-    IngestCursor { name: NAME, position: position.into() }
+fn cursor(position: &'static str) -> CopyCursor {
+    CopyCursor { name: NAME, position: position.into() }
 }
 
 fn is_stored(store: &Store, name: &str) -> bool {
@@ -79,7 +79,7 @@ fn a_chunk_that_fills_a_table_is_durable() {
         };
         match ask(&store, request) {
             StoreResponse::Ingest(IngestResponse::Appended { is_durable: true, .. }) => {
-                durable = Some(number)
+                durable = Some(number);
             }
             StoreResponse::Ingest(IngestResponse::Appended { .. }) => {}
             response => panic!("{response:?}"),

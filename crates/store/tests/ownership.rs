@@ -4,7 +4,7 @@ mod common;
 
 use bytes::Bytes;
 use cluster::{
-    DisownedPart, Key, Layout, OwnedPart, PartitionId, ReplicaRequest, ReplicaResponse, StoreId,
+    DisownedPart, Key, Layout, OwnedPart, PartitionId, ReplicaRequest, ReplicaResponse, StoreFault, StoreId,
     StoreRequest, StoreResponse,
 };
 use common::{carry_out, commit, open, value, write};
@@ -43,10 +43,10 @@ fn filled(disk: &MemFs) -> (Store, Vec<(Key, u8)>) {
     (store, keys)
 }
 
-fn ask(store: &Store, request: StoreRequest) -> Vec<DisownedPart> {
+fn ask(store: &Store, request: &StoreRequest) -> Vec<DisownedPart> {
     assert!(request.is_read(), "it is carried out on a thread that may wait");
-    assert_eq!(store.try_answer(&request), TryAnswer::WouldWait);
-    match store.answer_blocking(&request) {
+    assert_eq!(store.try_answer(request), TryAnswer::WouldWait);
+    match store.answer_blocking(request) {
         StoreResponse::Disowned(parts) => parts,
         other => panic!("{other:?}"),
     }
@@ -65,9 +65,9 @@ fn keys_of_a_disowned_partition_are_absent_except_those_for_more_replicas() {
     let disk = MemFs::new();
     let (store, keys) = filled(&disk);
     let lost = partition_of(&keys[0].0);
-    assert_eq!(ask(&store, StoreRequest::ReadDisowned), []);
+    assert_eq!(ask(&store, &StoreRequest::ReadDisowned), []);
     let part = owned(lost, 3);
-    let disowned = ask(&store, StoreRequest::Disown(vec![part]));
+    let disowned = ask(&store, &StoreRequest::Disown(vec![part]));
     assert_eq!(disowned.iter().map(|its| its.owned).collect::<Vec<_>>(), [part]);
     let check = |store: &Store| {
         let hidden = keys.iter().filter(|(key, from)| partition_of(key) == lost && *from < 3).count();
@@ -80,7 +80,7 @@ fn keys_of_a_disowned_partition_are_absent_except_those_for_more_replicas() {
     drop(store);
     let (store, _) = open(disk.crash(&mut Rng::new(1)), 2).expect("open");
     check(&store);
-    assert_eq!(ask(&store, StoreRequest::ReadDisowned)[0].owned, part);
+    assert_eq!(ask(&store, &StoreRequest::ReadDisowned)[0].owned, part);
 }
 
 #[test]
@@ -88,14 +88,14 @@ fn a_part_is_owned_again_after_its_purge() {
     let (store, keys) = filled(&MemFs::new());
     store.engine().flush().expect("flush");
     let lost = partition_of(&keys[0].0);
-    let before = ask(&store, StoreRequest::Disown(vec![owned(lost, 3)]));
+    let before = ask(&store, &StoreRequest::Disown(vec![owned(lost, 3)]));
     assert!(before[0].bytes_left > 0 && !before[0].is_purged);
-    assert_eq!(ask(&store, StoreRequest::OwnAgain(vec![owned(lost, 1)])), before, "nothing is purged");
+    assert_eq!(ask(&store, &StoreRequest::OwnAgain(vec![owned(lost, 1)])), before, "nothing is purged");
     store.engine().run_jobs().expect("jobs");
-    assert_eq!(ask(&store, StoreRequest::ReadDisowned)[0].bytes_left, 0);
-    let less = ask(&store, StoreRequest::OwnAgain(vec![owned(lost, 2)]));
+    assert_eq!(ask(&store, &StoreRequest::ReadDisowned)[0].bytes_left, 0);
+    let less = ask(&store, &StoreRequest::OwnAgain(vec![owned(lost, 2)]));
     assert_eq!(less[0].owned.stays_from, 2);
-    assert_eq!(ask(&store, StoreRequest::OwnAgain(vec![owned(lost, 1)])), []);
+    assert_eq!(ask(&store, &StoreRequest::OwnAgain(vec![owned(lost, 1)])), []);
     for (key, from) in &keys {
         assert_eq!(is_found(&store, key), partition_of(key) != lost || *from >= 3, "it does not return");
     }
@@ -107,7 +107,25 @@ fn a_part_is_owned_again_after_its_purge() {
 #[test]
 fn a_greater_part_is_not_disowned() {
     let (store, _) = filled(&MemFs::new());
-    ask(&store, StoreRequest::Disown(vec![owned(PartitionId(3), 3)]));
+    ask(&store, &StoreRequest::Disown(vec![owned(PartitionId(3), 3)]));
     let refused = store.answer_blocking(&StoreRequest::Disown(vec![owned(PartitionId(3), 2)]));
     assert!(matches!(refused, StoreResponse::Failed(_)), "{refused:?}");
+}
+
+#[test]
+fn a_write_for_a_disowned_place_is_refused_until_it_is_owned_again() {
+    let (store, keys) = filled(&MemFs::new());
+    let key = &keys[0].0;
+    let lost = partition_of(key);
+    ask(&store, &StoreRequest::Disown(vec![owned(lost, 3)]));
+    let is_refused = |from| {
+        let answer = carry_out(&store, &write(key.clone(), cell_from(from)));
+        matches!(answer, StoreResponse::Failed(StoreFault::Overloaded { .. }))
+    };
+    // Also the copy of a cell that a memtable holds, which is not logged.
+    assert!(is_refused(1) && is_refused(2));
+    assert!(!is_refused(3), "the node is a replica for three");
+    store.engine().run_jobs().expect("jobs");
+    ask(&store, &StoreRequest::OwnAgain(vec![owned(lost, 1)]));
+    assert!(!is_refused(1));
 }

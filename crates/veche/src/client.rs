@@ -23,13 +23,13 @@ pub(crate) struct RequestLimits {
 
 /// A request to a node.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct NodeRequest<'a> {
+pub(crate) struct CommandRequest<'a> {
     pub(crate) method: &'a str,
     pub(crate) path: &'a str,
     pub(crate) body: &'a str,
 }
 
-impl NodeRequest<'_> {
+impl CommandRequest<'_> {
     /// Sends the request, within `limits`.
     ///
     /// # Errors
@@ -96,7 +96,7 @@ fn refusal(url: &NodeUrl, code: u16, document: &Value) -> String {
 /// A sentence: there is no answer, or it is not HTTP.
 pub(crate) fn request(url: &NodeUrl, method: &str, path: &str) -> Result<NodeAnswer, String> {
     let limits = RequestLimits { timeout: TIMEOUT, answer_bytes_max: ANSWER_BYTES_MAX };
-    NodeRequest { method, path, body: "" }.send(url, &limits)
+    CommandRequest { method, path, body: "" }.send(url, &limits)
 }
 
 /// Describes a socket error. The system reports a read timeout as an operation that would block.
@@ -109,8 +109,12 @@ fn describe(error: &std::io::Error, timeout: Duration) -> String {
     }
 }
 
-fn exchange(url: &NodeUrl, request: &NodeRequest<'_>, limits: &RequestLimits) -> Result<NodeAnswer, String> {
-    let NodeRequest { method, path, body } = request;
+fn exchange(
+    url: &NodeUrl,
+    request: &CommandRequest<'_>,
+    limits: &RequestLimits,
+) -> Result<NodeAnswer, String> {
+    let CommandRequest { method, path, body } = request;
     let host = url.authority();
     let address = host.to_socket_addrs().map_err(|error| error.to_string())?.next();
     let address = address.ok_or("its host name has no address")?;

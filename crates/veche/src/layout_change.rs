@@ -1,7 +1,7 @@
 //! `veche layout plan | apply | pause | resume | cancel | limit | dead`: commands on the layout of
 //! a cluster, each of which is one request to a node.
 
-use crate::client::{self, NodeRequest, RequestLimits};
+use crate::client::{self, CommandRequest, RequestLimits};
 use crate::node_url::NodeUrl;
 use crate::output::ReportForm;
 use crate::progress::{Bytes, Count, Time};
@@ -220,7 +220,7 @@ fn change(node: &AskedNode, command: &Value, told: &str) -> Result<(), String> {
 /// Sends a command. Returns the document of its effect.
 fn send(node: &AskedNode, command: &Value) -> Result<Value, String> {
     let url = &node.url;
-    let request = NodeRequest { method: "POST", path: "/v0/layout", body: &command.to_string() };
+    let request = CommandRequest { method: "POST", path: "/v0/layout", body: &command.to_string() };
     client::document_of(url, &request.send(url, &LIMITS)?)
 }
 

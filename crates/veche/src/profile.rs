@@ -1,7 +1,7 @@
 //! `veche profile`: where a node spends processor time, allocates memory or waits, as flame graphs
 //! and lists.
 
-use crate::client::{self, NodeRequest, RequestLimits};
+use crate::client::{self, CommandRequest, RequestLimits};
 use crate::node_url::NodeUrl;
 use crate::output::{self, ReportForm, print_note};
 use crate::progress::{ProgressFlag, ProgressTarget};
@@ -100,7 +100,7 @@ impl NodeProfileRequest {
             answer_bytes_max: ANSWER_BYTES_MAX,
         };
         let path = format!("/v0/profile?kind={kind}&seconds={seconds}");
-        let answer = NodeRequest { method: "GET", path: &path, body: "" }.send(url, &limits)?;
+        let answer = CommandRequest { method: "GET", path: &path, body: "" }.send(url, &limits)?;
         if answer.code != 200 {
             let problem: Value = serde_json::from_str(&answer.body).unwrap_or_default();
             let detail = problem["detail"].as_str().unwrap_or("without a reason");

@@ -69,9 +69,9 @@ fn a_member_that_does_not_answer_or_has_another_secret_is_named() {
     let told = refusal(joining(&new, &nobody));
     assert!(told.contains(&format!("cannot join: {nobody} does not answer")), "{told}");
     let (node, url) = member(&data);
-    let mut stranger = joining(&new, &url);
-    stranger.args(["--cluster-secret", "a secret of another cluster"]);
-    let told = refusal(stranger);
+    let mut unknown = joining(&new, &url);
+    unknown.args(["--cluster-secret", "a secret of another cluster"]);
+    let told = refusal(unknown);
     assert!(told.contains("give all the same --cluster-secret"), "{told}");
     node.stop();
 }

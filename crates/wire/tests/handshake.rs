@@ -353,7 +353,7 @@ fn a_node_refuses_to_link_to_one_that_its_record_refuses_for_ever() {
 
 /// Only the end of a node needs a proof. A forged refusal is like any other.
 #[test]
-fn a_refusal_for_ever_is_believed_only_with_the_proof_of_this_handshake() {
+fn a_refusal_for_ever_is_accepted_only_with_the_proof_of_this_handshake() {
     let refusal = shake(named(0), without(0, named(1)), |_, _| ()).sent.pop().expect("a refusal");
     let in_place_of_the_welcome = |forged: &[u8]| {
         shake(named(0), named(1), |number, message| {
@@ -363,8 +363,8 @@ fn a_refusal_for_ever_is_believed_only_with_the_proof_of_this_handshake() {
         })
         .dialer
     };
-    let believed = Err(HandshakeError::RemovedByPeer { epoch: LayoutEpoch(2) });
-    assert_eq!(in_place_of_the_welcome(&refusal), believed, "the hellos are the same");
+    let removed = Err(HandshakeError::RemovedByPeer { epoch: LayoutEpoch(2) });
+    assert_eq!(in_place_of_the_welcome(&refusal), removed, "the hellos are the same");
     for at in [HEADER_LEN, refusal.len() - 1] {
         let mut forged = refusal.clone();
         forged[at] ^= 1;

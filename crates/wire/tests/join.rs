@@ -132,7 +132,7 @@ fn the_bytes_behind_the_welcome_are_kept() {
 }
 
 #[test]
-fn a_node_with_another_secret_states_nothing_and_a_member_believes_nothing() {
+fn a_node_with_another_secret_states_nothing_and_a_member_accepts_nothing() {
     let outcome = shake("another secret", node(), member(), |_, _| ());
     assert_eq!(outcome.dialer, Err(HandshakeError::AnotherSecret));
     assert_eq!(outcome.sent.len(), 2, "the node has sent its hello only");

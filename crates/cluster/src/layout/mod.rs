@@ -296,8 +296,8 @@ impl Layout {
         index.is_some_and(|index| replicas().contains(index as u8))
     }
 
-    /// Whether `node` is to hold the cell of `key` with this `from`: as a replica of its list, or of
-    /// the list after its running swap. A node that is no member is not.
+    /// Whether `node` is to hold the cell of `key` with this `from`: as a replica of its list, or
+    /// of the list after its running swap. A node that is no member is not.
     #[inline]
     pub fn is_intended_holder(&self, node: NodeIndex, key: &Key, from: u8) -> bool {
         self.is_intended_replica(node, self.partition_of(key), from)

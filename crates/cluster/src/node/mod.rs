@@ -67,7 +67,7 @@ use drain::Drain;
 use healing::Healing;
 use horizon::ClusterHorizon;
 use outbox::NodeEffects;
-use ownership::Ownership;
+use ownership::NodeOwnership;
 use peer::Peer;
 use pull::Pull;
 use record::NodeRecordState;
@@ -167,7 +167,7 @@ pub struct Node {
     refused_retries: RefusedRetries,
     repair: Repair,
     copies: Copies,
-    ownership: Ownership,
+    ownership: NodeOwnership,
     /// `None` while the node takes no part in the agreement on layout records.
     agreement: Option<Agreement>,
 }
@@ -177,7 +177,7 @@ impl Node {
     pub fn new(now: Now, member: Member, record: NodeRecord, limits: NodeLimits, rng: Rng) -> Self {
         let layout = &member.layout;
         let pending = record.repair_pending.intersection(layout.members());
-        let ownership = Ownership::at_start(now.mono, &member, record.disowned_to);
+        let ownership = NodeOwnership::at_start(now.mono, &member, record.disowned_to);
         let peer = |slot| Peer::new(now.mono, pending.contains(NodeIndex(slot as u8)));
         let mut node = Self {
             limits,

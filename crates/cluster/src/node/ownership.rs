@@ -1,5 +1,5 @@
-//! What the node owns in its store: it disowns what it loses by a change of the layout, and owns
-//! again what it gains.
+//! The places that the node owns in its store: it disowns those that it loses by a change of the
+//! layout, and owns again those that it gains.
 //!
 //! **Promise.**
 //!
@@ -20,13 +20,13 @@
 //!
 //! *Lost places.* A node that takes a new layout compares its places with those of the former one.
 //! Each partition in which it has fallen back is noted, and so is one in which it gains a place
-//! that it had by the former layout: it has missed the layout in between, and what it holds may be
-//! as old as that. If the copy of the same swap goes on, nothing is noted.
+//! that it had by the former layout: it has missed the layout in between, and the cells that it
+//! holds may be as old as that. If the copy of the same swap goes on, nothing is noted.
 //!
 //! *After a crash.* The node record has the epoch up to which nothing is left to disown. If the
 //! layout has changed since, the node had ended before the notes were worked off. It then disowns
-//! by its places in all partitions that have changed since. A partition in which it has lost nothing
-//! has no such keys, so nothing but work is wasted.
+//! by its places in all partitions that have changed since. A partition in which it has lost
+//! nothing has no such keys, so nothing but work is wasted.
 //!
 //! *The purge and writes.* The coordinators send writes to a gainer from PREPARE on. As long as the
 //! place is disowned, they would be hidden, and the purge would remove them after they were
@@ -54,9 +54,9 @@ const RETRY_AFTER: Duration = Duration::from_secs(1);
 /// Time between two looks at a purge that nothing waits for.
 const LOOK_EVERY: Duration = Duration::from_secs(10);
 
-/// The state of what this node owns.
+/// The state of the places that this node owns.
 #[derive(Debug)]
-pub(super) struct Ownership {
+pub(super) struct NodeOwnership {
     /// Partitions of which less is to be owned than before, with the least `from` that stays.
     lost: BTreeMap<PartitionId, u8>,
     /// The partitions that are not owned as a whole. `None`: the store has not said yet.
@@ -70,8 +70,8 @@ pub(super) struct Ownership {
     done_for: Option<LayoutEpoch>,
 }
 
-impl Ownership {
-    /// The state of a process whose directory has disowned what it had lost up to `disowned_to`.
+impl NodeOwnership {
+    /// The state of a process whose directory has disowned the places lost up to `disowned_to`.
     pub(super) fn at_start(now: Instant, member: &Member, disowned_to: Option<LayoutEpoch>) -> Self {
         let (layout, me) = (&member.layout, member.me);
         let disowned_to = disowned_to.unwrap_or(LayoutEpoch::FIRST);
@@ -136,8 +136,8 @@ impl Node {
         swap.gainer == me && is_settled && swap.partitions.iter().all(is_owned)
     }
 
-    /// Whether tables may have cells of something that this node has lost. What is left in memory
-    /// is flushed when a place is owned again.
+    /// Whether tables may have cells of something that this node has lost. A cell that is left in
+    /// memory is flushed when a place is owned again.
     pub(super) fn is_purging(&self) -> bool {
         !self.ownership.lost.is_empty() || self.ownership.parts().any(|(_, part)| part.bytes_left > 0)
     }
@@ -168,7 +168,7 @@ impl Node {
         });
     }
 
-    /// Takes the next step towards owning what the layout says.
+    /// Takes the next step towards owning the places that the layout gives this node.
     pub(super) fn advance_ownership(&mut self, now: Now) {
         if self.is_ownership_done() {
             return;
@@ -268,7 +268,7 @@ impl Node {
 
     /// The partitions of which more is to be owned.
     fn places_to_own(&self) -> impl Iterator<Item = (PartitionId, &DisownedPart)> {
-        // Before that is durable, a restart would take what was copied for lost.
+        // Before that is durable, a restart would take the copied cells for lost.
         let is_settled = self.is_disowning_durable();
         self.ownership.parts().filter(move |(partition, part)| is_settled && self.is_wanted(*partition, part))
     }

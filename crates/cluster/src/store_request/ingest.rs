@@ -39,7 +39,7 @@ pub enum IngestRequest {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum IngestResponse {
     /// Answers `ReadCursors`.
-    Cursors(Vec<IngestCursor>),
+    Cursors(Vec<CopyCursor>),
     /// Answers `Append`. After a fault in its place no cell since the durable position is stored.
     Appended {
         /// Whether the position is durable, and so all cells before it.
@@ -53,7 +53,7 @@ pub enum IngestResponse {
 
 /// A durable cursor of an ingest.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct IngestCursor {
+pub struct CopyCursor {
     /// Name of the ingest.
     pub name: Bytes,
     /// The durable position.

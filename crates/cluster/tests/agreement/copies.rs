@@ -223,7 +223,7 @@ fn a_gainer_asks_nothing_before_it_has_fenced_itself() {
 
 #[test]
 fn only_the_gainer_of_the_record_is_answered() {
-    // The gainer believes in a swap of which the loser knows nothing.
+    // The record of the gainer has a swap that the record of the loser has not.
     let mut cluster = started(with_swap(4));
     let mut without = with_swap(4);
     without.plan.as_mut().expect("it has one").swaps.clear();

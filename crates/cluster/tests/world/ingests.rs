@@ -1,7 +1,7 @@
 //! The ingests of a store.
 
 use bytes::Bytes;
-use cluster::{IngestCursor, IngestRequest, IngestResponse, Key, StoreFault, StoreRequest};
+use cluster::{CopyCursor, IngestRequest, IngestResponse, Key, StoreFault, StoreRequest};
 use std::collections::BTreeMap;
 use stdx::Cell;
 
@@ -52,7 +52,7 @@ impl Ingests {
     ) -> Result<(Vec<(Key, Cell)>, IngestResponse), StoreFault> {
         match request {
             IngestRequest::ReadCursors => {
-                let cursor = |(name, position): (&Bytes, &Bytes)| IngestCursor {
+                let cursor = |(name, position): (&Bytes, &Bytes)| CopyCursor {
                     name: name.clone(),
                     position: position.clone(),
                 };

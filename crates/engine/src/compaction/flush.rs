@@ -21,8 +21,8 @@ pub struct FlushJob<C = MemtableCursor> {
 }
 
 impl<C: Cursor> FlushJob<C> {
-    /// Returns a flush of all cells of `cursor`, not started yet. The sources of `context` are those
-    /// beside it.
+    /// Returns a flush of all cells of `cursor`, not started yet. The sources of `context` are
+    /// those beside it.
     pub fn new(cursor: C, context: JobContext) -> Self {
         Self { cursor, has_begun: false, done_bytes: 0, outputs: context.outputs(0, u64::MAX) }
     }
@@ -68,11 +68,11 @@ impl<C: Cursor> FlushJob<C> {
             self.cursor.advance()?;
         }
         let added = self.outputs.finish()?.into_iter().map(|meta| (0, meta)).collect();
-        Ok(CompactionStep::Done(VersionEdit {
+        Ok(CompactionStep::Done(Box::new(VersionEdit {
             added,
             next_table_id: Some(self.outputs.next_table_id()),
             unpurged: self.outputs.unpurged(),
             ..VersionEdit::default()
-        }))
+        })))
     }
 }

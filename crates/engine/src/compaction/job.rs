@@ -99,7 +99,7 @@ pub enum CompactionStep {
     /// There is more to do.
     More,
     /// All output is written and durable. It becomes live with this edit.
-    Done(VersionEdit),
+    Done(Box<VersionEdit>),
 }
 
 /// A compaction in progress.
@@ -161,7 +161,7 @@ impl Job {
     /// [`Error::Io`] of tables that are written.
     pub fn step(&mut self, budget_bytes: u64) -> Result<CompactionStep, Error> {
         if self.plan.is_move {
-            return Ok(CompactionStep::Done(self.plan.edit()));
+            return Ok(CompactionStep::Done(Box::new(self.plan.edit())));
         }
         let stepped = self.merge_some(budget_bytes);
         if stepped.is_err() {
@@ -235,7 +235,7 @@ impl Job {
         edit.added = self.outputs.finish()?.into_iter().map(|meta| (level, meta)).collect();
         edit.next_table_id = Some(self.outputs.next_table_id());
         edit.unpurged = self.outputs.unpurged();
-        Ok(CompactionStep::Done(edit))
+        Ok(CompactionStep::Done(Box::new(edit)))
     }
 }
 

@@ -59,7 +59,7 @@ impl Outputs {
         cell: CellRef<'_>,
         stored: Option<StoredBlock<'_>>,
     ) -> Result<(), Error> {
-        let Some(mut from) = self.from_to_write(key, cell.meta.from) else { return Ok(()) };
+        let Some(mut from) = self.judge_from(key, cell.meta.from) else { return Ok(()) };
         if self.writer.as_ref().is_some_and(|writer| writer.file_bytes_estimate() >= self.options.table_bytes)
         {
             self.cut()?;
@@ -68,7 +68,7 @@ impl Outputs {
             let id = TableId(self.options.next_table_id.fetch_add(1, Ordering::SeqCst));
             self.filter = self.options.filter.for_table();
             // The filter of this table may hide the key, which is its first one.
-            match self.from_to_write(key, cell.meta.from) {
+            match self.judge_from(key, cell.meta.from) {
                 Some(greatest) => from = greatest,
                 None => return Ok(()),
             }
@@ -83,7 +83,7 @@ impl Outputs {
 
     /// The `from` with which a cell of `key` is written; `None` if it is left out.
     #[inline]
-    fn from_to_write(&mut self, key: &[u8], from: u8) -> Option<u8> {
+    fn judge_from(&mut self, key: &[u8], from: u8) -> Option<u8> {
         match self.filter.judge(key, from, &self.options.sources) {
             Judgement::Write(from) => Some(from),
             Judgement::LeaveOut => None,

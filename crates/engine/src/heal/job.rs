@@ -25,7 +25,7 @@ pub(super) enum HealStage {
 pub(super) enum HealStep {
     More,
     Scanned(Damage),
-    Rewritten(Damage, VersionEdit),
+    Rewritten(Damage, Box<VersionEdit>),
 }
 
 impl HealJob {

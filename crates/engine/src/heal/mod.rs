@@ -45,7 +45,7 @@ impl Engine {
                 damage.header_or_footer = healing.table.has_damaged_header_or_footer(&*self.shared.env.fs);
                 self.finish_scan(&healing.table, damage)?;
             }
-            Ok(HealStep::Rewritten(damage, edit)) => self.replace_table(&healing.table, &damage, edit)?,
+            Ok(HealStep::Rewritten(damage, edit)) => self.replace_table(&healing.table, &damage, *edit)?,
             Err(error) => return Err(self.healing_failed(&healing, error)),
         }
         Ok(Progress::Worked)

@@ -109,7 +109,7 @@ impl Engine {
                 // The slot stays locked: until the view has changed, the same memtable would be
                 // chosen again.
                 let flush = slot.take().expect("the job was just stepped");
-                self.finish_flush(&flush, edit)?;
+                self.finish_flush(&flush, *edit)?;
                 Ok(Progress::Worked)
             }
             Err(error) => {

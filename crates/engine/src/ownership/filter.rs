@@ -24,14 +24,14 @@ impl HashRange {
 
 /// The part of a range that an engine owns: the keys with a cell of at least `stays_from`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct OwnedPart {
+pub struct OwnedRange {
     /// The hashes.
     pub range: HashRange,
     /// Least `from` of a cell by which its key stays. At most 1: all keys of the range are owned.
     pub stays_from: u8,
 }
 
-impl OwnedPart {
+impl OwnedRange {
     /// No key of the range.
     pub const fn nothing_of(range: HashRange) -> Self {
         Self { range, stays_from: u8::MAX }

@@ -41,8 +41,9 @@
 //! quarantined, so it ends once damage is healed.
 //!
 //! *Greater and smaller parts.* [`Engine::disown`] with a greater `stays_from` hides more keys and
-//! purges anew. [`Engine::own_again`] with a smaller one requires the purge first. It makes the jobs
-//! leave out less, and then the readers. In between and before there is no cell that it would hide.
+//! purges anew. [`Engine::own_again`] with a smaller one requires the purge first. It makes the
+//! jobs leave out less, and then the readers. In between and before there is no cell that it would
+//! hide.
 //!
 //! *Collected cells.* If the cell by which a key stays is a tombstone that compaction collects, its
 //! `from` is gone with it, as it is without a filter. A newer cell with a small `from` is hidden
@@ -64,7 +65,7 @@ mod filter;
 mod sources;
 mod state;
 
-pub use filter::{DisownedRange, HashRange, OwnedPart};
+pub use filter::{DisownedRange, HashRange, OwnedRange};
 pub(crate) use filter::{Judgement, OwnershipFilter};
 pub use sources::OtherSources;
 pub use state::JobFilter;
@@ -94,19 +95,20 @@ pub struct PurgeProgress {
 
 impl Engine {
     /// Treats all keys outside of these parts of their ranges as absent, durably and from one
-    /// moment on. A range of which so little is owned already stays so. Blocks on disk I/O.
+    /// moment on. A range of which such a part or a smaller one is owned already stays as it is.
+    /// Blocks on disk I/O.
     ///
     /// # Errors
-    /// [`Error::Invalid`] for an empty range, for one that overlaps another one without being equal
-    /// to it, for a part that is the whole range, and for one that is greater than the owned one,
-    /// which is owned again. [`Error::Full`], [`Error::Exhausted`]: nothing has changed.
-    /// [`Error::Poisoned`].
-    pub fn disown(&self, parts: &[OwnedPart]) -> Result<(), Error> {
+    /// [`Error::Invalid`] for an empty range, and for one that overlaps another one without being
+    /// equal to it. [`Error::Invalid`] also for a part that is the whole range, and for one that is
+    /// greater than the owned one: see [`Engine::own_again`]. [`Error::Full`],
+    /// [`Error::Exhausted`]: nothing has changed. [`Error::Poisoned`].
+    pub fn disown(&self, parts: &[OwnedRange]) -> Result<(), Error> {
         self.check_poison()?;
         let _one_at_a_time = self.shared.ownership.change.lock();
         let mut all: Vec<DisownedRange> = self.filter().ranges().to_vec();
         let mut disowned: Vec<DisownedRange> = Vec::new();
-        for &OwnedPart { range, stays_from } in parts {
+        for &OwnedRange { range, stays_from } in parts {
             let known = all.iter().position(|known| known.range == range);
             if let Some(known) = known.map(|at| all[at]) {
                 if known.stays_from == stays_from {
@@ -214,12 +216,13 @@ impl Engine {
     }
 
     /// Owns these parts of disowned ranges, which are greater than those that are owned. A range of
-    /// which so much is owned already stays so. May flush memtables. Blocks on disk I/O.
+    /// which such a part or a greater one is owned already stays as it is. May flush memtables.
+    /// Blocks on disk I/O.
     ///
     /// # Errors
     /// [`Error::Invalid`] while a range is not purged; [`Error::Full`], [`Error::Exhausted`]:
     /// nothing has changed. [`Error::Poisoned`].
-    pub fn own_again(&self, parts: &[OwnedPart]) -> Result<(), Error> {
+    pub fn own_again(&self, parts: &[OwnedRange]) -> Result<(), Error> {
         self.check_poison()?;
         let _one_at_a_time = self.shared.ownership.change.lock();
         let before = self.filter();
@@ -259,8 +262,8 @@ impl Engine {
         self.disowned().into_iter().find(|progress| is_asked(progress.range) && !progress.is_purged)
     }
 
-    /// Whether a cell of `key` with this `from` is shown once it is written. Without disowned ranges
-    /// it costs one comparison.
+    /// Whether a cell of `key` with this `from` is shown once it is written. Without disowned
+    /// ranges it costs one comparison.
     #[inline]
     pub fn owns(&self, key: &[u8], from: u8) -> bool {
         !self.shared.view.load().filter.hides(key, from)

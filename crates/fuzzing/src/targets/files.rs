@@ -4,7 +4,7 @@ use crate::repair;
 use engine::internals::sstable::{TableId, TableOptions, TableWriter};
 use engine::internals::wal::record::RecordBuilder;
 use engine::internals::wal::replay::{SegmentEnd, replay_bytes};
-use engine::{Batch, Compression, Engine, HashRange, Options, OwnedPart};
+use engine::{Batch, Compression, Engine, HashRange, Options, OwnedRange};
 use env::{Env, Fs, ManualClock, MemFs, OpenMode};
 use std::path::Path;
 use std::sync::Arc;
@@ -144,7 +144,7 @@ fn written() -> MemFs {
     }
     engine.remove_ingest_cursor(b"one").expect("memory does not fail");
     let ranges = [HashRange { first: 0, last: 9 }, HashRange { first: 1 << 60, last: 1 << 61 }];
-    let parts = [OwnedPart { range: ranges[0], stays_from: 3 }, OwnedPart::nothing_of(ranges[1])];
+    let parts = [OwnedRange { range: ranges[0], stays_from: 3 }, OwnedRange::nothing_of(ranges[1])];
     engine.disown(&parts).expect("memory does not fail");
     fs
 }

@@ -218,7 +218,7 @@ fn newest_held(state: &SwapState, nodes: SwapNodeSet) -> u8 {
     nodes.iter().map(|node| state.host(node).held).max().unwrap_or(0)
 }
 
-/// The gaining node stores what it has read, durably.
+/// The gaining node stores the version that it has read, durably.
 fn completion(config: &SwapConfig, state: &SwapState, next: &mut dyn FnMut(SwapEvent, SwapState)) {
     let Some(Copying { attempt, version }) = state.copy else {
         return;

@@ -133,7 +133,7 @@ pub enum SwapEvent {
         /// Epoch of the attempt.
         attempt: u8,
     },
-    /// A node drops what it holds.
+    /// A node drops its copy.
     Dropped {
         /// The node.
         node: SwapNode,

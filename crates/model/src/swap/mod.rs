@@ -29,8 +29,8 @@
 //!   requests that it admitted before. Elsewhere nothing at the node tells the two moments apart.
 //! - A node learns an epoch only if a request of that epoch may arrive or a plan waits for its
 //!   fence. Learning it earlier only refuses more.
-//! - The copy is read and stored in one step, and a node that gains no place any more drops its copy
-//!   as soon as it may. Both are separate events for the rules that depend on it.
+//! - The copy is read and stored in one step, and a node that gains no place any more drops its
+//!   copy as soon as it may. Both are separate events for the rules that depend on it.
 //! - A gaining node that holds something from before would lose with it what it stores until its
 //!   purge ends. So it refuses to store until then.
 //! - Kept replicas are interchangeable. A write without a further effect forgets its epoch.

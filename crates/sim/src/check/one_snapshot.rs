@@ -21,8 +21,8 @@ use cluster::Key;
 use std::collections::{BTreeMap, BTreeSet};
 use stdx::{CellKind, Version};
 
-/// Checks a scan of one node that has ended and took less time than snapshots are kept, for the keys
-/// of which the node `keeps` its place.
+/// Checks a scan of one node that has ended and took less time than snapshots are kept, for the
+/// keys of which the node `keeps` its place.
 pub fn check(
     record: &ScanRecord,
     durable: &DurableVersions,

@@ -8,8 +8,8 @@
 //! stated once it is durable (`copying`). See [`PlanStatements`] for the form in which they are
 //! sent.
 //!
-//! **Caveats.** Nothing is durable here: after a restart the copies are found complete again. A copy
-//! of an attempt that the adopted record does not have is forgotten.
+//! **Caveats.** Nothing is durable here: after a restart the copies are found complete again. A
+//! copy of an attempt that the adopted record does not have is forgotten.
 
 use super::super::Node;
 use crate::{

@@ -1,41 +1,43 @@
 //! Copies: the gainer of a swap reads the cells that it gains, and stores them in bulk.
 //!
-//! **Promise.** This node states that its copy of a [`SwapAttempt`] is complete only when it durably
-//! holds all cells that it gains and that the sources held. The sources are the loser, or enough of
-//! the replicas that keep the partitions if the loser is dead: for each number of replicas by which
-//! this node gains, they include one of every majority. Each source was read from end to end, after
-//! it had fenced the PREPARE of the attempt, and the death of the loser. This node had fenced it as
-//! well. Nothing that was read for one attempt, or from one node, counts for another.
+//! **Promise.** This node states that its copy of a [`SwapAttempt`] is complete only when it
+//! durably holds all cells that it gains and that the sources held. The sources are the loser, or
+//! enough of the replicas that keep the partitions if the loser is dead: for each number of
+//! replicas by which this node gains, they include one of every majority. Each source was read from
+//! end to end, after it had fenced the PREPARE of the attempt, and the death of the loser. This
+//! node had fenced it as well. Nothing that was read for one attempt, or from one node, counts for
+//! another.
 //!
 //! **Mechanism.** The adopted record names the swaps. For each swap in PREPARE or READ-NEW in which
-//! this node is the gainer, the sources are read chunk by chunk ([`source`]). A source refuses until
-//! it has fenced, and is asked again after a pause; [`serving`] has its side. All cells are read,
-//! whatever their version. Writes that are planned after the fence reach this node by themselves.
+//! this node is the gainer, the sources are read chunk by chunk ([`source`]). A source refuses
+//! until it has fenced, and is asked again after a pause; [`serving`] has its side. Cells of every
+//! version are read. Writes that are planned after the fence reach this node by themselves.
 //!
 //! Chunks are ingested without the log. The durable position of each source is kept in a cursor
-//! that is named by the attempt and the id of the source ([`cursor`]), so a copy goes on after a
+//! that is named by the attempt and the id of the source ([`cursor`]). So a copy goes on after a
 //! restart. A complete source keeps its cursor, by which the node states its copy again. Cursors of
 //! other attempts are removed. If the store reports a fault, the source is read again from its
 //! durable position.
 //!
 //! At most [`SOURCES_MAX`] sources are read side by side, each for at most half of the time. The
-//! rate limit of the plan bounds what this node receives for all copies together. The sources bound
-//! what they send, by the pauses in their answers. A full disk and a store that cannot keep up pause
-//! the copies. A paused plan begins no swap, and the swaps of the record go on.
+//! rate limit of the plan bounds the bytes that this node receives for all copies together. The
+//! sources bound the bytes that they send, by the pauses in their answers. A full disk and a store
+//! that cannot keep up pause the copies. A paused plan begins no swap, and the swaps of the record
+//! go on.
 //!
-//! **Lost data.** If this node rebuilds, or a table is damaged, cells behind the cursors may be lost
-//! with it. Then all copies begin again from the first key. The swaps in READ-NEW need no more for
-//! their reads than rebuilding and healing restore, since those read the replicas of both sets.
+//! **Lost data.** If this node rebuilds, or a table is damaged, cells behind the cursors may be
+//! lost with it. Then all copies begin again from the first key. The swaps in READ-NEW need no more
+//! for their reads than rebuilding and healing restore, since those read the replicas of both sets.
 //!
 //! **Tombstones.** A copy begins once no tombstone is collected here: see
 //! [`Node::deletes_exchanged_to`].
 //!
-//! A cell whose version is too far ahead of the clock is handled as in a [pull](super::pull). A node
-//! with refused keys lacks their newest state, so it is no source until it has them.
+//! A cell whose version is too far ahead of the clock is handled as in a [pull](super::pull). A
+//! node with refused keys lacks their newest state, so it is no source until it has them.
 //!
-//! **Caveats.** A pull and a copy share no code but the rules of their sources: a pull stores single
-//! cells in any order, without a durable position. If the loser is dead, all replicas that keep the
-//! partitions are read until they suffice, although fewer might.
+//! **Caveats.** A pull and a copy share no code but the rules of their sources: a pull stores
+//! single cells in any order, without a durable position. If the loser is dead, all replicas that
+//! keep the partitions are read until they suffice, although fewer might.
 
 mod cursor;
 mod serving;
@@ -90,11 +92,11 @@ pub(super) struct Copies {
     /// Number of sources that were begun.
     sources: u64,
     rate_limit: Option<RateLimit>,
-    /// Limits what this node receives.
+    /// Limits the bytes that this node receives.
     receiving: RateLimiter,
     /// Time at which the debt of `receiving` is paid.
     receives_at: Instant,
-    /// Limits what this node sends.
+    /// Limits the bytes that this node sends.
     sending: RateLimiter,
     /// Requests of each peer that are being answered.
     serving: BTreeMap<NodeIndex, u8>,
@@ -338,7 +340,8 @@ impl Node {
         }
     }
 
-    /// Whether this node owns what it gains in `attempt`, and holds nothing of it from before.
+    /// Whether this node owns the places that it gains in `attempt`, and holds nothing of them from
+    /// before.
     fn owns_gained_in(&self, attempt: SwapAttempt) -> bool {
         self.adopted_layout().is_some_and(|record| {
             let is_meant = |swap: &&PairSwap| record.attempt_of(swap) == Some(attempt);
@@ -414,8 +417,8 @@ const fn is_copied(phase: SwapPhase) -> bool {
     matches!(phase, SwapPhase::Prepare | SwapPhase::ReadNew)
 }
 
-/// The epoch that a source of a swap, and its gainer, fence before the copy: that of the PREPARE, or
-/// the newest change of the partitions if the loser is dead. Its death is such a change.
+/// The epoch that a source of a swap, and its gainer, fence before the copy: that of the PREPARE,
+/// or the newest change of the partitions if the loser is dead. Its death is such a change.
 fn fence_before_copy(record: &LayoutRecord, swap: &PairSwap) -> LayoutEpoch {
     let changes = swap.partitions.iter().map(|partition| record.changed[partition.0 as usize]);
     match is_dead(record, swap.loser) {
@@ -424,8 +427,8 @@ fn fence_before_copy(record: &LayoutRecord, swap: &PairSwap) -> LayoutEpoch {
     }
 }
 
-/// The nodes from which the gainer of a swap copies, with their ids: the loser, or the replicas that
-/// keep one of the partitions if it is dead.
+/// The nodes from which the gainer of a swap copies, with their ids: the loser, or the replicas
+/// that keep one of the partitions if it is dead.
 fn sources_of(record: &LayoutRecord, swap: &PairSwap) -> BTreeMap<NodeIndex, stdx::NodeTag> {
     let with_id = |slot: NodeIndex| Some((slot, record.member(slot)?.node_id?));
     if !is_dead(record, swap.loser) {

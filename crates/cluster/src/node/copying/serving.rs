@@ -1,9 +1,10 @@
 //! The source's side of a copy.
 //!
 //! **Promise.** A source answers only a node that is the gainer of a running swap by the record of
-//! the source, and with all cells of the range that the gainer gains and the source holds. It has
-//! fenced the PREPARE of the swap by then, and the death of the loser. It is read-eligible, and it
-//! is the loser itself or the loser is dead. Otherwise the gainer is refused, and asks again.
+//! the source. Its answer has all cells of the range that the gainer gains and the source holds.
+//! The source has fenced the PREPARE of the swap by then, and the death of the loser. It is
+//! read-eligible, and it is the loser itself or the loser is dead. Otherwise the gainer is refused,
+//! and asks again.
 //!
 //! **Mechanism.** The request names the loser and the epoch of its plan. The source finds the swap
 //! in its record. A pair has one swap at a time, and its attempts follow each other. The requester
@@ -32,8 +33,8 @@ use std::sync::Arc;
 use std::time::Duration;
 use stdx::{Cell, Now};
 
-/// Number of requests of one peer that may be in flight here: one for each of its sources, and their
-/// retries.
+/// Number of requests of one peer that may be in flight here: one for each of its sources, and
+/// their retries.
 const REQUESTS_MAX: u8 = 8;
 /// Number of chunks that are read for one answer.
 const SCANS_MAX: u8 = 16;

@@ -97,8 +97,8 @@ impl Node {
     }
 
     /// The time up to which this node and the peers that it hears have exchanged all deletes. No
-    /// newer tombstone may be purged. It is the beginning of time until the first complete pass, and
-    /// while the adopted record has swaps.
+    /// newer tombstone may be purged. It is the beginning of time until the first complete pass,
+    /// and while the adopted record has swaps.
     pub fn deletes_exchanged_to(&self, now: Now) -> WallTime {
         if self.repair.delete_exchange.is_held {
             return WallTime::default();

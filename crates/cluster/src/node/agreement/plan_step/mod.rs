@@ -27,9 +27,10 @@
 //!
 //! Then swaps begin, those that move data first: at most [`SWAPS_IN_FLIGHT_MAX`] with two sets of
 //! replicas, and [`SWAPS_OF_NODE_MAX`] of a node on each side. The next swap of a partition is the
-//! first one that leads its list to the target. Its loser and gainer are heard with the adopted
-//! record and settled, the gainer has purged what it lost before, and no replica of the partition is known to be rebuilt. A partition begins
-//! no swap in the record that ends its swap with the same pair.
+//! first one that leads its list to the target. It begins only if its loser and gainer are heard
+//! with the adopted record and are settled, and the gainer has purged the places that it lost
+//! before. No replica of the partition may be known to be rebuilt. A partition begins no swap in
+//! the record that ends its swap with the same pair.
 //!
 //! When all lists are as the target says, the plan ends: members that were joining become active,
 //! and those that leave, or are dead and not part of the target, are removed. A leaving voter is
@@ -38,8 +39,8 @@
 //! **Caveats.** A dead node that is part of the target gains nothing, so its plan does not end
 //! until another node has its slot or the plan is cancelled. If fewer replicas are left than the
 //! rule for a dead node asks for, all of those are waited for: data that only dead nodes hold is
-//! lost. A gainer that holds an earlier copy of a partition purges it before it copies, which is the
-//! duty of the gainer: no record knows the disk of a node.
+//! lost. A gainer that holds an earlier copy of a partition purges it before it copies, which is
+//! the duty of the gainer: no record knows the disk of a node.
 
 use super::next_record::HeardCluster;
 use crate::layout::next_swap;
