@@ -87,11 +87,15 @@ pub enum Plant {
     BallotReused,
     /// A node passes on a record in which two voters of the decided one are missing.
     TwoVotersReplaced,
+    /// The gainer of a swap receives no cells from its sources.
+    CopyLeftOut,
+    /// The gainer of a swap states that its copy is complete before it is.
+    CopyStatedEarly,
 }
 
 impl Plant {
     /// All planted bugs.
-    pub const ALL: [Self; 40] = [
+    pub const ALL: [Self; 42] = [
         Self::AckBeforeSync,
         Self::ReadBeforeSync,
         Self::LastArrivalWins,
@@ -132,5 +136,7 @@ impl Plant {
         Self::LostVotesIgnored,
         Self::BallotReused,
         Self::TwoVotersReplaced,
+        Self::CopyLeftOut,
+        Self::CopyStatedEarly,
     ];
 }

@@ -474,6 +474,7 @@ impl Scenario {
             }
             Plant::LostVotesIgnored => return self.expose_voters(FixedFaults::LoseVotesOfVoter),
             Plant::BallotReused => return self.expose_voters(FixedFaults::RestartProposer),
+            Plant::CopyLeftOut | Plant::CopyStatedEarly => return self.expose_plans(),
             _ => return,
         };
         self.nodes = if plant == Plant::ReadBeforeSync { 1 } else { 3 };
@@ -615,6 +616,15 @@ impl Scenario {
         self.default_from = self.nodes.min(3);
         self.add_dimension(Dimension::LayoutChanges, &mut Rng::new(self.seed));
         self.dimensions.ask_together();
+    }
+
+    /// Many plans, and replicas that stay behind: a cell that a gainer lacks is not written again.
+    fn expose_plans(&mut self) {
+        self.nodes = 5;
+        self.default_from = 3;
+        self.quorums = QuorumStyle::Majority;
+        self.add_dimension(Dimension::PlannedChanges, &mut Rng::new(self.seed));
+        self.dimensions.plan_often();
     }
 
     /// Three voters, and faults in the moment of a decision. No client sends commands.

@@ -95,8 +95,8 @@ pub struct PurgeProgress {
 
 impl Engine {
     /// Treats all keys outside of these parts of their ranges as absent, durably and from one
-    /// moment on. A range of which such a part or a smaller one is owned already stays as it is.
-    /// Blocks on disk I/O.
+    /// moment on. A range of which exactly such a part is owned already stays as it is. Blocks
+    /// on disk I/O.
     ///
     /// # Errors
     /// [`Error::Invalid`] for an empty range, and for one that overlaps another one without being

@@ -4,7 +4,7 @@ use super::process::ProcessInput;
 use crate::Plant;
 use cluster::{
     ChainRequest, ChainResponse, EncodedRecord, Incarnation, Message, NodeIndex, NodeRecord, NodeRequest,
-    NodeResponse, PeerAnswer, PeerRequest, ProposalBallot, SyncState, VoteHistory, VoterState,
+    NodeResponse, PeerAnswer, PeerRequest, ProposalBallot, SWAPS_MAX, SyncState, VoteHistory, VoterState,
 };
 use stdx::NodeTag;
 
@@ -68,17 +68,34 @@ pub(crate) fn alter_sent(plant: Option<Plant>, tag: NodeTag, message: &mut Messa
                 *encoded = other;
             }
         }
+        (
+            Some(Plant::CopyStatedEarly),
+            Message::Request { request: PeerRequest::Node(NodeRequest::Heartbeat(payload)), .. }
+            | Message::Answer { answer: PeerAnswer::Node(NodeResponse::Heartbeat(payload)), .. },
+        ) => {
+            // Only those of which the node is the gainer count.
+            (0..SWAPS_MAX).for_each(|index| payload.plan.complete.insert(index));
+        }
         _ => {}
     }
 }
 
 /// Lets a planted bug change an answer to the node with this tag: the node knows its ballots by its
 /// own incarnation.
-pub(crate) const fn alter_received(
+pub(crate) fn alter_received(
     plant: Option<Plant>,
     (tag, own): (NodeTag, Incarnation),
     input: &mut ProcessInput,
 ) {
+    if plant == Some(Plant::CopyLeftOut)
+        && let ProcessInput::Message(
+            _,
+            Message::Answer { answer: PeerAnswer::Node(NodeResponse::Copied(answer)), .. },
+            _,
+        ) = input
+    {
+        answer.entries.clear();
+    }
     let (
         Some(Plant::BallotReused),
         ProcessInput::Message(

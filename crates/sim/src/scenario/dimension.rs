@@ -197,6 +197,11 @@ impl Dimensions {
         self.layout_changes = Some(LayoutChanges { times: 60, together_max: 4 });
     }
 
+    /// Lets operators give many commands on plans.
+    pub(super) const fn plan_often(&mut self) {
+        self.plan_commands = 40;
+    }
+
     /// Index of the node that starts after others have lost their directories.
     pub const fn late_node(&self) -> Option<u8> {
         self.late_node
