@@ -50,7 +50,6 @@ pub use status::{CopyObstacle, CopyStatus};
 use super::Node;
 use super::agreement::{has_enough_others, is_dead};
 use super::dispatch::StorePurpose;
-use crate::quorum::SwappedReplicas;
 use crate::{
     Event, FEATURE_LEVEL_PLANS, IngestRequest, IngestResponse, Key, LayoutEpoch, LayoutRecord, NodeIndex,
     PairSwap, PartitionId, RateLimit, RecordHash, StoreRequest, StoreResponse, SwapAttempt, SwapPhase,
@@ -452,7 +451,9 @@ fn is_covered(record: &LayoutRecord, attempt: SwapAttempt, copy: &SwapCopy) -> b
     })
 }
 
-/// Whether the gainer of a swap gains a cell of `key` with this `from`, and the loser loses it.
+/// Whether the gainer of a swap copies a cell of `key` with this `from`: the loser is a replica of
+/// it. The gainer may be one too, and lack the cell. A read that has asked the loser asks the gainer
+/// after the swap, and returns cells with any `from`.
 fn is_moved(record: &LayoutRecord, swap: &PairSwap, key: &Key, from: u8) -> bool {
     let partition = PartitionId::of(key.as_bytes(), record.partitions());
     if swap.partitions.binary_search(&partition).is_err() {
@@ -461,7 +462,7 @@ fn is_moved(record: &LayoutRecord, swap: &PairSwap, key: &Key, from: u8) -> bool
     let list = record.preference_list(partition);
     let index = |slot| list.iter().position(|other| *other == slot).map(|index| index as u8);
     match (index(swap.loser), index(swap.gainer)) {
-        (Some(loser), Some(gainer)) if loser < gainer => SwappedReplicas::new(loser, gainer).changes(from),
+        (Some(loser), Some(gainer)) => loser < gainer && from > loser,
         _ => false,
     }
 }
