@@ -451,9 +451,9 @@ fn is_covered(record: &LayoutRecord, attempt: SwapAttempt, copy: &SwapCopy) -> b
     })
 }
 
-/// Whether the gainer of a swap copies a cell of `key` with this `from`: the loser is a replica of
-/// it. The gainer may be one too, and lack the cell. A read that has asked the loser asks the gainer
-/// after the swap, and returns cells with any `from`.
+/// Whether the gainer of a swap copies a cell of `key` with this `from`: the loser is a replica
+/// of it. The gainer may be one too, and lack the cell. A read that has asked the loser asks the
+/// gainer after the swap, and returns cells with any `from`.
 fn is_moved(record: &LayoutRecord, swap: &PairSwap, key: &Key, from: u8) -> bool {
     let partition = PartitionId::of(key.as_bytes(), record.partitions());
     if swap.partitions.binary_search(&partition).is_err() {
