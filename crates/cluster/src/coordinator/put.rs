@@ -376,8 +376,10 @@ impl Write {
             let here = peers.is_own_among(&self.subject, self.disk_full);
             return CommandFailure::DiskFull { acks: self.tally.acks(), here, maybe_stored };
         }
+        // While a swap runs there are two replicas, and the other one may have stored the write.
         if let Some(fault) = self.fault.take()
             && self.tally.quorum().has_one_replica()
+            && !(maybe_stored && fault.is_busy())
         {
             return (*fault).into();
         }
