@@ -129,11 +129,13 @@ impl Node {
         let is_settled = self.record.durable().disowned_to >= Some(swap.attempt)
             && self.ownership.lost.is_empty()
             && self.ownership.disowned.is_some();
-        let is_owned = |partition: &PartitionId| {
+        // All partitions of a swap have the same attempt.
+        let is_followed = swap.partitions.first().is_some_and(|partition| {
             layout.gaining_swap(me, *partition).is_some_and(|running| running.attempt == swap.attempt)
-                && self.ownership.stays_from(*partition) <= layout.least_from(me, *partition)
-        };
-        swap.gainer == me && is_settled && swap.partitions.iter().all(is_owned)
+        });
+        let is_gained = |partition| swap.partitions.binary_search(&partition).is_ok();
+        let is_wanted = |(partition, part)| is_gained(partition) && self.is_wanted(partition, part);
+        swap.gainer == me && is_settled && is_followed && !self.ownership.parts().any(is_wanted)
     }
 
     /// Whether tables may have cells of something that this node has lost. A cell that is left in
