@@ -82,11 +82,8 @@ impl StoreRequest {
             Self::Replica(request) => request.is_read(),
             Self::ReadHints { .. } | Self::Scan { .. } | Self::ReadPage(_) | Self::AbandonTable(_) => true,
             // They wait for the manifest, and not for the log.
-            Self::Disown(_) | Self::OwnAgain(_) | Self::ReadDisowned => true,
-            Self::ForgetHints { .. }
-            | Self::PersistRecord { .. }
-            | Self::RaiseClockBound { .. }
-            | Self::Ingest(_) => false,
+            Self::Disown(_) | Self::OwnAgain(_) | Self::ReadDisowned | Self::Ingest(_) => true,
+            Self::ForgetHints { .. } | Self::PersistRecord { .. } | Self::RaiseClockBound { .. } => false,
         }
     }
 }

@@ -124,10 +124,10 @@ impl Store {
         }
     }
 
-    /// Executes a read or an ingest. May block on the disk.
+    /// Executes a request that writes nothing to the log. May block on the disk.
     ///
     /// # Panics
-    /// If `request` is another write: see [`StoreRequest::is_read`].
+    /// If `request` writes to the log: see [`StoreRequest::is_read`].
     pub fn answer_blocking(&self, request: &StoreRequest) -> StoreResponse {
         self.answer_covered(request, &Arc::default())
     }

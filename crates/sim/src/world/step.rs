@@ -130,9 +130,7 @@ impl World {
     fn carry_out(&mut self, output: &mut StepOutput, effect: Effect) {
         let endpoint = output.endpoint;
         match effect {
-            Effect::Store { id, request, deadline }
-                if request.is_read() || matches!(request, StoreRequest::Ingest(_)) =>
-            {
+            Effect::Store { id, request, deadline } if request.is_read() => {
                 self.start_read(endpoint, id, request, deadline);
             }
             Effect::Store { id, request, deadline } => {
