@@ -191,7 +191,7 @@ impl SwappedReplicas {
     }
 
     /// Whether the replicas for this `from` change.
-    pub(crate) const fn changes(self, from: u8) -> bool {
+    const fn changes(self, from: u8) -> bool {
         self.loser < from && from <= self.gainer
     }
 }

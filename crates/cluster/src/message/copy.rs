@@ -1,11 +1,11 @@
-//! Requests of a gaining node for the cells that it gains.
+//! Requests of a gaining node for the cells of the losing one.
 
 use crate::{Key, NodeIndex};
 use std::time::Duration;
 use stdx::Cell;
 
-/// Requests the next cells that the sender gains by a swap. The receiver derives the partitions and
-/// the numbers of replicas from its own layout record, in which the sender is the gainer.
+/// Requests the next cells that the sender copies for a swap. The receiver derives the partitions
+/// and the numbers of replicas from its own layout record, in which the sender is the gainer.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CopyRequest {
     /// Slot of the loser of the swap.
@@ -14,7 +14,7 @@ pub struct CopyRequest {
     pub after: Option<Key>,
 }
 
-/// The answer to a [`CopyRequest`]: all cells of a range of keys that the requester gains,
+/// The answer to a [`CopyRequest`]: all cells of a range of keys of which the loser is a replica,
 /// tombstones and expired values included.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CopyAnswer {

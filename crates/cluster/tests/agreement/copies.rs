@@ -57,11 +57,11 @@ fn key(number: usize) -> Key {
     Key::new(Bytes::from(format!("key-{number:05}"))).expect("a short key")
 }
 
-/// Cells with `from` 2 and 3; each tenth one is a tombstone, and each eleventh one has expired.
+/// Cells with `from` 2 to 4; each tenth one is a tombstone, and each eleventh one has expired.
 fn cell(number: usize) -> Cell {
     let version =
         Version::new(Hlc::at(WallTime::EPOCH_2020.saturating_add_micros(number as u64)), NodeTag(1));
-    let from = 2 + (number % 2) as u8;
+    let from = 2 + (number % 3) as u8;
     let mut cell = Cell::value(version, from, Bytes::from(vec![7; 100]));
     if number.is_multiple_of(11) {
         cell.meta.expires_at = Some(WallTime::EPOCH_2020);
@@ -75,11 +75,12 @@ fn fill(store: &mut Store) {
     }
 }
 
-/// The keys that the gainer gains.
+/// The keys that the gainer copies: those of which the loser is a replica. With `from` 4 the gainer
+/// is one too.
 fn gained(cluster: &Cluster) -> BTreeSet<Key> {
     let layout = cluster::Layout::of_record(&cluster.adopted(GAINER));
     let is_gained = |number: &usize| {
-        cell(*number).meta.from == 3 && MOVED.contains(&layout.partition_of(&key(*number)).0)
+        cell(*number).meta.from >= 3 && MOVED.contains(&layout.partition_of(&key(*number)).0)
     };
     (0..KEYS).filter(is_gained).map(key).collect()
 }

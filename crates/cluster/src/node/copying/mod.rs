@@ -1,7 +1,8 @@
-//! Copies: the gainer of a swap reads the cells that it gains, and stores them in bulk.
+//! Copies: the gainer of a swap reads the cells of which the loser is a replica, and stores them in
+//! bulk.
 //!
 //! **Promise.** This node states that its copy of a [`SwapAttempt`] is complete only when it
-//! durably holds all cells that it gains and that the sources held. The sources are the loser, or
+//! durably holds all of these cells that the sources held. The sources are the loser, or
 //! enough of the replicas that keep the partitions if the loser is dead: for each number of
 //! replicas by which this node gains, they include one of every majority. Each source was read from
 //! end to end, after it had fenced the PREPARE of the attempt, and the death of the loser. This
@@ -454,7 +455,7 @@ fn is_covered(record: &LayoutRecord, attempt: SwapAttempt, copy: &SwapCopy) -> b
 /// Whether the gainer of a swap copies a cell of `key` with this `from`: the loser is a replica
 /// of it. The gainer may be one too, and lack the cell. A read that has asked the loser asks the
 /// gainer after the swap, and returns cells with any `from`.
-fn is_moved(record: &LayoutRecord, swap: &PairSwap, key: &Key, from: u8) -> bool {
+fn copies_cell(record: &LayoutRecord, swap: &PairSwap, key: &Key, from: u8) -> bool {
     let partition = PartitionId::of(key.as_bytes(), record.partitions());
     if swap.partitions.binary_search(&partition).is_err() {
         return false;

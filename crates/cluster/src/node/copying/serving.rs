@@ -1,7 +1,8 @@
 //! The source's side of a copy.
 //!
 //! **Promise.** A source answers only a node that is the gainer of a running swap by the record of
-//! the source. Its answer has all cells of the range that the gainer gains and the source holds.
+//! the source. Its answer has all cells of the range that the source holds, and of which the loser
+//! is a replica.
 //! The source has fenced the PREPARE of the swap by then, and the death of the loser. It is
 //! read-eligible, and it is the loser itself or the loser is dead. Otherwise the gainer is refused,
 //! and asks again.
@@ -23,7 +24,7 @@ use super::super::Node;
 use super::super::dispatch::StorePurpose;
 use super::super::ranges::{CHUNK, RangeRequester};
 use super::source::size;
-use super::{fence_before_copy, is_copied, is_dead, is_moved};
+use super::{copies_cell, fence_before_copy, is_copied, is_dead};
 use crate::{
     CopyAnswer, CopyRequest, Key, LayoutRecord, NodeIndex, NodeResponse, PairSwap, PeerAnswer, ReplicaFault,
     StoreRequest, StoreResponse, SwapAttempt,
@@ -91,8 +92,8 @@ impl Node {
             (Err(fault), _) => PeerAnswer::Failed(fault),
             (Ok((record, at)), StoreResponse::Scanned { entries, until }) => {
                 let swap = &record.swaps()[at];
-                let is_moved = |(key, cell): &(Key, Cell)| is_moved(&record, swap, key, cell.meta.from);
-                pending.entries.extend(entries.into_iter().filter(is_moved));
+                let is_copied = |(key, cell): &(Key, Cell)| copies_cell(&record, swap, key, cell.meta.from);
+                pending.entries.extend(entries.into_iter().filter(is_copied));
                 pending.bytes = pending.entries.iter().map(size).sum();
                 if until.is_some() && !pending.is_full() {
                     return self.scan_for_copy(pending, until);

@@ -8,7 +8,7 @@
 use super::super::Node;
 use super::super::dispatch::{RequestPurpose, StorePurpose};
 use super::cursor::CopyPosition;
-use super::{CopyObstacle, RETRY_AFTER, is_moved};
+use super::{CopyObstacle, RETRY_AFTER, copies_cell};
 use crate::{
     CopyAnswer, CopyRequest, Event, IngestRequest, IngestResponse, Key, NodeIndex, NodeRequest, NodeResponse,
     PeerAnswer, StoreFault, StoreRequest, StoreResponse, SwapAttempt,
@@ -189,9 +189,10 @@ impl Node {
         let CopyAnswer { entries, until, .. } = answer;
         let received: usize = entries.iter().map(size).sum();
         self.charge_received(now, received as u64);
-        let moved = entries.into_iter().filter(|(key, cell)| is_moved(&record, swap, key, cell.meta.from));
+        let copied =
+            entries.into_iter().filter(|(key, cell)| copies_cell(&record, swap, key, cell.meta.from));
         let (cells, refused): (Vec<_>, Vec<_>) =
-            moved.partition(|(_, cell)| self.member.clock.accepts(cell.meta.version.hlc, now));
+            copied.partition(|(_, cell)| self.member.clock.accepts(cell.meta.version.hlc, now));
         let mut are_recorded = true;
         for (key, _) in &refused {
             self.outbox.emit_event(Event::CellRefused { node });

@@ -11,7 +11,7 @@ pub enum CopyObstacle {
     Fence,
     /// This node is not read-eligible, because it is rebuilt.
     NotReadEligible,
-    /// This node purges what it holds from before.
+    /// This node purges its earlier cells of the partitions.
     Purge,
     /// The disk of this node has no space for values.
     DiskFull,
