@@ -113,14 +113,12 @@ impl Judge {
 
     /// Records a layout that a node has adopted.
     pub(crate) fn note_layout(&mut self, layout: &Arc<Layout>) {
-        let places = |layout: &Layout| (0..layout.partitions()).map(PartitionId).collect::<Vec<_>>();
-        let is_same = |known: &&Arc<Layout>| {
+        let is_same = |known: &Arc<Layout>| {
+            let mut partitions = (0..layout.partitions()).map(PartitionId);
             known.newest_change() == layout.newest_change()
-                && places(layout)
-                    .into_iter()
-                    .all(|it| known.preference_list(it) == layout.preference_list(it))
+                && partitions.all(|it| known.preference_list(it) == layout.preference_list(it))
         };
-        if !self.layouts.iter().any(|known| is_same(&known)) {
+        if !self.layouts.iter().any(is_same) {
             self.layouts.push(Arc::clone(layout));
         }
     }

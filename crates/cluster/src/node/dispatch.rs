@@ -50,7 +50,7 @@ pub(super) enum StorePurpose {
         name: Bytes,
     },
     AbandonTable,
-    /// Changes or reads what this node owns.
+    /// Changes or reads the parts of partitions that this node owns.
     ChangeOwned,
     /// Reads a refused key that is being retried, to see whether this node holds a later version.
     ReadRefusedKey,

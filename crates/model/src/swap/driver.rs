@@ -268,8 +268,8 @@ pub(super) fn drops(
     }
 }
 
-/// A node that gains a place purges what it holds from before. At worst, nothing is left of what it
-/// has stored since.
+/// A node that gains a place purges its earlier copy. At worst, no version is left that it has
+/// stored since.
 fn purge(config: &SwapConfig, state: &SwapState, node: SwapNode, next: &mut dyn FnMut(SwapEvent, SwapState)) {
     let host = state.host(node);
     if host.is_purging && state.is_fenced(config, node, host.epoch) {

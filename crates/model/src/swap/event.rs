@@ -140,7 +140,7 @@ pub enum SwapEvent {
         /// Epoch of the record that says so.
         epoch: u8,
     },
-    /// A gaining node purges what it holds from before, and with it what it has stored since.
+    /// A gaining node purges its earlier copy, and with it each version that it has stored since.
     Purged {
         /// The gaining node.
         node: SwapNode,

@@ -52,7 +52,8 @@ pub struct PlanStatements {
     pub fenced: Option<LayoutEpoch>,
     /// The swaps of which the node is the gainer and holds its copy.
     pub complete: SwapSet,
-    /// Whether the node still purges what it has lost. No swap by which it gains a place begins.
+    /// Whether the node still purges keys that it has lost. No swap by which it gains a place
+    /// begins.
     pub is_purging: bool,
 }
 
