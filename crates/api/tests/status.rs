@@ -11,6 +11,7 @@ use stdx::WallTime;
 
 /// State of a suspected peer that lost its disk a while ago.
 const PEER: PeerStatus = PeerStatus {
+    remembered: None,
     node: NodeIndex(1),
     state: PeerState::Suspected,
     sync_state: SyncState::Rebuilding,

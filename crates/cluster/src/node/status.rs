@@ -2,7 +2,7 @@
 
 use super::Node;
 use super::repair::is_in_future;
-use crate::{HintCount, LayoutEpoch, NodeIndex, PeerState, SyncState};
+use crate::{HintCount, Incarnation, LayoutEpoch, NodeIndex, PeerState, SyncState};
 use std::num::NonZeroU8;
 use std::time::Duration;
 use stdx::WallTime;
@@ -68,6 +68,9 @@ pub struct PeerStatus {
     /// Default number of replicas of a key on that node. `None`: it has not reported one since the
     /// start of this process.
     pub default_from: Option<u8>,
+    /// Process of the newest generation of that node which this node remembers durably. Of this
+    /// node itself: this process, once it is durable.
+    pub remembered: Option<Incarnation>,
 }
 
 /// Progress of a pass over the keys.
@@ -98,8 +101,16 @@ impl Node {
         let is_own = node == self.member.me;
         let default_from =
             if is_own { Some(self.limits.default_from) } else { peer.default_from.map(NonZeroU8::get) };
+        let record = self.record.durable();
+        let remembered = if is_own {
+            let current = record.own_generations.current();
+            current.filter(|generation| generation.incarnation == self.member.incarnation)
+        } else {
+            record.peer_generations.get(&node)
+        };
         PeerStatus {
             default_from,
+            remembered: remembered.map(|generation| generation.incarnation),
             node,
             state: self.view.peer(node).state,
             sync_state: self.sync_state_of(node),

@@ -154,7 +154,7 @@ impl World {
             return self.prepare_fault(FaultKind::RollBack, node);
         }
         let disk = earlier.disk.kill();
-        let witnesses = self.linked_with(node);
+        let witnesses = self.peers_that_remember(node);
         if witnesses.is_empty() {
             return self.prepare_fault(FaultKind::RollBack, node);
         }
@@ -165,14 +165,16 @@ impl World {
         self.change_directory(node, down, |_| Ok(disk));
     }
 
-    /// Peers that are linked with this node.
-    fn linked_with(&mut self, node: NodeIndex) -> BTreeSet<NodeIndex> {
-        let is_linked = |world: &mut Self, peer: NodeIndex| {
-            let process = world.host(peer).process.as_ref();
-            let status = process.map(|process| process.node.status());
-            status.is_some_and(|status| status.peers[node.as_usize()].state == PeerState::Up)
+    /// Peers that remember the running process of a node durably. A peer that is linked with it may
+    /// not have stored that yet, and forgets it in a power loss.
+    fn peers_that_remember(&mut self, node: NodeIndex) -> BTreeSet<NodeIndex> {
+        let remembered_by = |world: &mut Self, by: NodeIndex| {
+            let process = world.host(by).process.as_ref()?;
+            process.node.status().peers[node.as_usize()].remembered
         };
-        self.nodes().filter(|peer| *peer != node).filter(|peer| is_linked(self, *peer)).collect()
+        let Some(current) = remembered_by(self, node) else { return BTreeSet::new() };
+        let peers = self.nodes().filter(|peer| *peer != node);
+        peers.filter(|peer| remembered_by(self, *peer) == Some(current)).collect()
     }
 
     /// Notes the peers that have admitted the copy of a node.
