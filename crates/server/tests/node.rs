@@ -598,9 +598,13 @@ fn unread_responses_are_evicted_when_connections_run_short() {
     let server = start(Config { limits, ..config() }, MemFs::new());
     eventually("a large value is stored", || exchange(&server, put("k", "x".repeat(1 << 20))).status == 201);
     // More bytes than the socket buffers hold.
-    let hostile: Vec<_> = (0..20).map(|_| half_sent(&server, get("k").repeat(16))).collect();
-    eventually("a client is answered", || is_answered(&server, get("none"), 404));
-    assert!(measured(&server, "veche_connections_cut_total{reason=\"stalled\"}") > 0.0);
+    let mut hostile = Vec::new();
+    eventually("a client is answered in place of one that does not read", || {
+        // A busy node may have refused the reads of earlier ones, which are short responses.
+        hostile.extend((0..20).map(|_| half_sent(&server, get("k").repeat(16))));
+        is_answered(&server, get("none"), 404)
+            && measured(&server, "veche_connections_cut_total{reason=\"stalled\"}") > 0.0
+    });
     drop(hostile);
     server.stop().unwrap();
 }

@@ -381,8 +381,14 @@ fn a_client_that_sends_everything_before_it_reads_asks_for_failures_alone() {
     connection.send(head);
     connection.send(&body);
     let results = results(&mut connection);
-    assert_eq!(results.len(), 2, "{results:?}");
-    assert_eq!((&results[0]["entry"], &results[0]["status"]), (&(ENTRIES + 1).into(), &413.into()));
-    assert_eq!(results[1], serde_json::json!({"entries": ENTRIES + 2, "failed": 1}));
+    let (summary, failures) = results.split_last().expect("a summary");
+    assert_eq!(*summary, serde_json::json!({"entries": ENTRIES + 2, "failed": failures.len()}));
+    // A busy node may refuse entries.
+    let (refused, others): (Vec<_>, Vec<_>) = failures.iter().partition(|result| result["status"] == 503);
+    let too_long: Vec<_> = others.iter().map(|result| (&result["entry"], &result["status"])).collect();
+    assert_eq!(too_long, [(&(ENTRIES + 1).into(), &413.into())]);
+    if refused.iter().any(|result| result["entry"] == ENTRIES + 2) {
+        return;
+    }
     assert_eq!(connection.exchange(get("last")).text(), "v");
 }

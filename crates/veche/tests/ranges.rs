@@ -31,16 +31,24 @@ fn assert_head(head: &Response) {
     assert_eq!(head.header("content-length"), None, "{head:?}");
 }
 
-/// Stores the entries of a range, as one batch.
+/// Stores the entries of a range by batches. Entries that a busy node refuses are sent again.
 #[track_caller]
 fn fill(connection: &mut Connection, entries: impl IntoIterator<Item = (String, Vec<u8>)>) {
+    let mut left: Vec<_> = entries.into_iter().collect();
+    eventually("all entries are stored", || {
+        left = refused(connection, std::mem::take(&mut left));
+        left.is_empty()
+    });
+}
+
+/// Sends a batch. Returns the entries that a busy node has refused.
+#[track_caller]
+fn refused(connection: &mut Connection, entries: Vec<(String, Vec<u8>)>) -> Vec<(String, Vec<u8>)> {
     let (mut encoder, mut body) = (EntryEncoder::new(Format::Binary), Vec::new());
-    let mut count = 0;
-    for (key, value) in entries {
-        let action = BatchAction::Put { value: value.into(), lifetime: Lifetime::Forever };
-        let entry = BatchEntry { key: Key::new(key.into_bytes().into()).expect("a short key"), action };
-        encoder.put_batch_entry(&entry, &mut body);
-        count += 1;
+    for (key, value) in &entries {
+        let action = BatchAction::Put { value: value.clone().into(), lifetime: Lifetime::Forever };
+        let key = Key::new(key.clone().into_bytes().into()).expect("a short key");
+        encoder.put_batch_entry(&BatchEntry { key, action }, &mut body);
     }
     let head = format!(
         "POST /v0/entities HTTP/1.1\r\nHost: v\r\nContent-Type: application/vnd.veche.entries\r\n\
@@ -50,7 +58,11 @@ fn fill(connection: &mut Connection, entries: impl IntoIterator<Item = (String, 
     connection.send([head.as_bytes(), &body].concat());
     assert_eq!(connection.head().status, 200);
     let results = String::from_utf8(connection.chunks().concat()).expect("JSON is UTF-8");
-    assert_eq!(results.lines().filter(|line| line.contains("\"status\":201")).count(), count);
+    let statuses = results.lines().map(|line| serde_json::from_str::<serde_json::Value>(line).expect("JSON"));
+    let statuses: Vec<_> = statuses.filter_map(|result| result["status"].as_u64()).collect();
+    assert_eq!(statuses.len(), entries.len());
+    assert!(statuses.iter().all(|status| [201, 503].contains(status)), "{results}");
+    entries.into_iter().zip(statuses).filter(|(_, status)| *status == 503).map(|(entry, _)| entry).collect()
 }
 
 fn numbered(count: usize, value_len: usize) -> impl Iterator<Item = (String, Vec<u8>)> {
