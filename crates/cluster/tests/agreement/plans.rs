@@ -224,3 +224,32 @@ fn a_node_that_has_joined_takes_the_place_of_another_one_which_is_removed() {
     assert!(after.has_removed(NodeTag(2)) && after.former_ids == [NodeTag(2)]);
     assert!(after.voters.contains(&NodeIndex(3)), "{:?}", after.voters);
 }
+
+/// A write that needs both sets of replicas would wait for the gainer.
+#[test]
+fn the_swaps_of_a_gainer_that_is_out_of_reach_end_after_half_a_minute_and_begin_again_with_it() {
+    let mut cluster = started(4, 1);
+    let change = PlacementChange::Weight { url: url(1), weight: 3 };
+    let plan = begin(&cluster, 0, &[change]);
+    carry_out_command(&mut cluster, 0, plan);
+    let gainer = NodeIndex(1);
+    let gains = |cluster: &Cluster| {
+        let gains = cluster.adopted(0).swaps().iter().any(|swap| swap.gainer == gainer);
+        assert!(cluster.adopted(0).plan.is_some());
+        gains
+    };
+    cluster.run(3 * SECOND);
+    assert!(gains(&cluster), "no loser has fenced, so no copy has begun");
+    cluster.crash(1);
+    cluster.run(28 * SECOND);
+    assert!(gains(&cluster), "it may be back in a moment");
+    cluster.run(6 * SECOND);
+    assert!(!gains(&cluster));
+    cluster.run(60 * SECOND);
+    assert!(!gains(&cluster), "a node that is not heard gains nothing");
+    cluster.start(1);
+    cluster.run(10 * SECOND);
+    assert!(gains(&cluster), "its swaps begin again");
+    carry_out_plan(&mut cluster);
+    assert_eq!(cluster.adopted(0).members[1].weight, 3);
+}

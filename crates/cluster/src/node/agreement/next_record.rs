@@ -27,7 +27,7 @@ use crate::layout::voter_count;
 use crate::quorum::is_majority;
 use crate::{
     FEATURE_LEVEL_NAMED, FEATURE_LEVEL_PLANS, LayoutMember, LayoutRecord, MemberState, NodeIndex,
-    PlanStatements, VOTERS_MAX,
+    NodeSet, PlanStatements, VOTERS_MAX,
 };
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
@@ -59,6 +59,8 @@ pub(super) struct HeardCluster {
     pub(super) linked: BTreeSet<NodeTag>,
     /// The last URL that the node in a slot has stated, with its id.
     pub(super) stated_urls: BTreeMap<NodeIndex, (NodeTag, String)>,
+    /// The peers that were not heard for half a minute: not for a moment only.
+    pub(super) silent: NodeSet,
 }
 
 /// The child of `adopted` with the one change that is called for. `None`: there is none, or the
@@ -288,7 +290,7 @@ mod tests {
         HeardCluster {
             members: slots.iter().map(|slot| (*slot, heard(*slot))).collect(),
             linked: slots.iter().map(|slot| id(*slot)).collect(),
-            stated_urls: BTreeMap::new(),
+            ..HeardCluster::default()
         }
     }
 

@@ -57,6 +57,8 @@ const WITHIN: Duration = Duration::from_secs(30);
 const BACK_OFF_FIRST: Duration = Duration::from_millis(500);
 /// Upper bound of the delay after a failure, without its random part.
 const BACK_OFF_MAX: Duration = Duration::from_secs(30);
+/// Time after which a peer that is not heard is [silent](HeardCluster::silent).
+const SILENT_AFTER: Duration = Duration::from_secs(30);
 
 /// The state of reconciliation.
 #[derive(Debug, Default)]
@@ -73,6 +75,10 @@ pub(super) struct Reconciliation {
     failures: u32,
     /// The last URL that the node in a slot has stated, with its id.
     stated_urls: BTreeMap<NodeIndex, (NodeTag, String)>,
+    /// The peers that are not heard, with the time of the first comparison that found it.
+    unheard_since: BTreeMap<NodeIndex, Instant>,
+    /// The peers that were not heard for [`SILENT_AFTER`].
+    silent: NodeSet,
 }
 
 impl Reconciliation {
@@ -96,6 +102,16 @@ impl Reconciliation {
             (self.epoch, self.propose_at, self.failures) = (Some(epoch), None, 0);
         }
         self.reachable = reachable;
+    }
+
+    /// Records the peers that are not heard now.
+    fn note_unheard(&mut self, now: Instant, unheard: NodeSet) {
+        self.unheard_since.retain(|node, _| unheard.contains(*node));
+        for node in unheard.iter() {
+            self.unheard_since.entry(node).or_insert(now);
+        }
+        let is_silent = |(_, since): &(&NodeIndex, &Instant)| now.saturating_since(**since) >= SILENT_AFTER;
+        self.silent = self.unheard_since.iter().filter(is_silent).map(|(node, _)| *node).collect();
     }
 
     /// The time of the proposal of a change that is called for since `now` or earlier. `rank`:
@@ -164,7 +180,9 @@ impl Node {
 
     /// Compares the adopted record with the cluster, and proposes the next record once it is due.
     pub(in crate::node) fn reconcile(&mut self, now: Now) {
-        let Some(agreement) = &self.agreement else { return };
+        let unheard = self.peer_nodes().filter(|node| self.heard_peer(*node).is_none()).collect();
+        let Some(agreement) = &mut self.agreement else { return };
+        agreement.reconciliation.note_unheard(now.mono, unheard);
         let adopted = Arc::clone(&agreement.adopted.record);
         let is_adopting = agreement.voter.decided().epoch > adopted.epoch;
         let is_busy = agreement.reconciliation.is_paused || agreement.proposals.is_running() || is_adopting;
@@ -224,6 +242,7 @@ impl Node {
             members: peers.chain([(self.member.me, own)]).collect(),
             linked: self.member.layout.nodes().flat_map(|node| self.linked_ids(node)).collect(),
             stated_urls: agreement.reconciliation.stated_urls.clone(),
+            silent: agreement.reconciliation.silent,
         }
     }
 
@@ -277,6 +296,25 @@ mod tests {
         assert!(delays[..8].is_sorted(), "{delays:?}");
         assert!(delays.iter().all(|delay| *delay <= BACK_OFF_MAX * 5 / 4), "{delays:?}");
         assert!(delays[19] >= BACK_OFF_MAX);
+    }
+
+    #[test]
+    fn a_peer_is_silent_after_thirty_seconds_in_which_it_was_not_heard_at_all() {
+        let node = NodeIndex(1);
+        let (unheard, heard) = (NodeSet::from_iter([node]), NodeSet::EMPTY);
+        let mut state = Reconciliation::default();
+        for (second, unheard, is_silent) in [
+            (100, unheard, false),
+            (129, unheard, false),
+            (130, unheard, true),
+            (131, heard, false),
+            (132, unheard, false),
+            (161, unheard, false),
+            (162, unheard, true),
+        ] {
+            state.note_unheard(Instant::from_nanos(second * 1_000_000_000), unheard);
+            assert_eq!(state.silent.contains(node), is_silent, "second {second}");
+        }
     }
 
     #[test]

@@ -25,6 +25,10 @@
 //! for each number of replicas, every majority of them includes one. A cancelled plan takes
 //! PREPARE to OLD and READ-NEW to BACK. Deaths and lost disks are in the records that state them.
 //!
+//! A gainer that is [silent](HeardCluster::silent) takes its PREPARE to OLD: writes do not wait for
+//! it any longer. Its swap begins again, with another copy, once it is heard. In READ-NEW the swap
+//! goes on, since only the loser is waited for.
+//!
 //! Then swaps begin, those that move data first: at most [`SWAPS_IN_FLIGHT_MAX`] with two sets of
 //! replicas, and [`SWAPS_OF_NODE_MAX`] of a node on each side. The next swap of a partition is the
 //! first one that leads its list to the target. It begins only if its loser and gainer are heard
@@ -147,7 +151,9 @@ impl PlanDriver<'_> {
     fn next_phase(&self, index: usize, swap: &PairSwap) -> Result<Option<SwapPhase>, SwapWait> {
         let is_cancelled = self.adopted.plan.as_ref().is_none_or(|plan| plan.target.is_empty());
         let (fences, next) = match swap.phase {
-            SwapPhase::Prepare if is_cancelled => return Ok(None),
+            SwapPhase::Prepare if is_cancelled || self.heard.silent.contains(swap.gainer) => {
+                return Ok(None);
+            }
             SwapPhase::ReadNew if is_cancelled => return Ok(Some(SwapPhase::Back)),
             SwapPhase::Prepare if !self.has_copy(index, swap.gainer) => {
                 return Err(SwapWait::Copy { gainer: swap.gainer });

@@ -61,7 +61,7 @@ fn heard(
     };
     let members: BTreeMap<_, _> = record.members.iter().filter_map(hear).collect();
     let linked = members.values().map(|its| its.id).collect();
-    HeardCluster { members, linked, stated_urls: BTreeMap::new() }
+    HeardCluster { members, linked, ..HeardCluster::default() }
 }
 
 /// A record in which the swap of loser and gainer is in this phase, in partition 0 of four nodes.
@@ -346,6 +346,9 @@ impl PlanWorld {
         let newest = self.records.len() - 1;
         for (slot, node) in self.nodes.clone() {
             if node.is_down || self.is_dead(slot) || self.rng.chance(0.2) {
+                if self.rng.chance(0.1) {
+                    heard.silent.insert(slot);
+                }
                 continue;
             }
             let record = &self.records[node.holds];
@@ -387,7 +390,7 @@ impl PlanWorld {
     }
 
     /// Asserts that the true state of the nodes permits each transition of a step of the driver.
-    fn assert_permitted(&self, step: &LayoutRecord) {
+    fn assert_permitted(&self, step: &LayoutRecord, heard: &HeardCluster) {
         let parent = self.newest();
         let is_cancelled = parent.plan.as_ref().is_some_and(|plan| plan.target.is_empty());
         for former in parent.swaps() {
@@ -405,7 +408,8 @@ impl PlanWorld {
                 (SwapPhase::Prepare, Some(SwapPhase::ReadNew)) => {
                     is_complete() && serves_no_more(former.loser)
                 }
-                (SwapPhase::Prepare, None) | (SwapPhase::ReadNew, Some(SwapPhase::Back)) => is_cancelled,
+                (SwapPhase::Prepare, None) => is_cancelled || heard.silent.contains(former.gainer),
+                (SwapPhase::ReadNew, Some(SwapPhase::Back)) => is_cancelled,
                 (SwapPhase::ReadNew, Some(SwapPhase::New)) => serves_no_more(former.loser),
                 (SwapPhase::Back, None) => serves_no_more(former.gainer),
                 (SwapPhase::New, None) => true,
@@ -425,10 +429,10 @@ impl PlanWorld {
     fn step(&mut self) {
         let views = [self.hear_some(), self.hear_some()];
         let newest = self.newest().clone();
-        let steps = views.map(|heard| next_plan_step(&newest, &heard));
-        for step in steps.iter().flatten() {
+        let steps = views.each_ref().map(|heard| next_plan_step(&newest, heard));
+        for (step, heard) in steps.iter().zip(&views).filter_map(|(step, heard)| Some((step.as_ref()?, heard))) {
             assert_eq!(step.verify(&newest), Ok(()), "epoch {}", step.epoch);
-            self.assert_permitted(step);
+            self.assert_permitted(step, heard);
         }
         if let [Some(one), Some(other)] = &steps {
             assert!(other.verify(one).is_err() && one.verify(other).is_err(), "both hold");
@@ -739,6 +743,32 @@ fn every_sequence_of_events_makes_records_that_follow_each_other() {
     let mut seen = BTreeSet::new();
     assert_events(&record, 5, &mut seen);
     assert_eq!(seen, ["back", "new", "old", "prepare", "read-new"].map(String::from).into());
+}
+
+/// Only PREPARE waits for the gainer alone.
+#[test]
+fn a_silent_gainer_ends_its_prepare_and_gains_nothing_until_it_is_heard() {
+    let phases = [SwapPhase::Prepare, SwapPhase::ReadNew, SwapPhase::Back, SwapPhase::New];
+    for phase in phases {
+        let record = in_phase(phase, &[], false);
+        let mut unheard = heard(&record, |_| None, &BTreeSet::new());
+        unheard.members.remove(&GAINER);
+        assert_eq!(next_plan_step(&record, &unheard), None, "{phase:?}: it may be heard in a moment");
+        unheard.silent.insert(GAINER);
+        let next = next_plan_step(&record, &unheard);
+        if phase != SwapPhase::Prepare {
+            assert_eq!(next, None, "{phase:?}");
+            continue;
+        }
+        let next = next.expect("the swap ends");
+        assert_eq!(next.verify(&record), Ok(()));
+        assert_eq!((next.swaps(), next.plan.is_some()), (&[][..], true), "the plan goes on");
+        assert_eq!(next_plan_step(&next, &unheard), None);
+        let heard = heard(&next, |_| None, &BTreeSet::new());
+        let again = next_plan_step(&next, &heard).expect("the swap begins again");
+        assert_eq!(again.swaps().len(), 1);
+        assert_eq!(again.swaps()[0].attempt, again.epoch, "an earlier copy does not count");
+    }
 }
 
 #[test]
