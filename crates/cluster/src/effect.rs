@@ -1,8 +1,8 @@
 //! Effects: the actions that a state machine requests from its driver.
 
 use crate::{
-    ClusterView, CopyObstacle, Destination, LinkAction, Message, NodeIndex, NodeSet, Reply, StoreRequest,
-    WaitTrace,
+    ClusterView, CopyObstacle, Destination, LinkAction, Message, NodeIndex, NodeSet, Reply, StallReason,
+    StoreRequest, WaitTrace,
 };
 use limits::Deadline;
 use std::sync::Arc;
@@ -147,6 +147,12 @@ pub enum Event {
         loser: NodeIndex,
         /// The reason.
         by: CopyObstacle,
+    },
+    /// The running plan has made no progress for
+    /// [`PLAN_STALLED_AFTER`](crate::PLAN_STALLED_AFTER). Reported once, until it has gone on.
+    PlanStalled {
+        /// The first event that it waits for.
+        reason: StallReason,
     },
     /// This node durably holds all cells that it gains by a swap.
     CopyEnded {

@@ -68,13 +68,13 @@ pub use epoch_chain::{
 pub use hint_ledger::{HintCount, HintLedger, hint_bytes};
 pub use key_range::{Cut, KeyRange};
 pub use layout::{
-    ClusterId, ClusterOrigin, CommandRefusal, FEATURE_LEVEL, FEATURE_LEVEL_MAX_DEFAULT, FEATURE_LEVEL_NAMED,
-    FEATURE_LEVEL_PLANS, FORMER_IDS_MAX, JoiningNode, LAYOUT_RECORD_BYTES_MAX, Layout, LayoutDecodeError,
-    LayoutEpoch, LayoutError, LayoutMember, LayoutRecord, LayoutRecordError, MemberPreview, MemberState,
-    NODES_MAX, NodeIndex, NodeSet, PairMove, PairSwap, PartitionId, PlacementChange, PlacementFault,
-    PlacementNote, PlacementPlan, PlacementPreview, PlacementRefusal, PlacementSwap, PlanStatements,
-    RateLimit, RecordHash, RunningPlan, SWAPS_MAX, SwapAttempt, SwapPhase, SwapSet, URL_BYTES_MAX,
-    VOTERS_MAX, ZONE_BYTES_MAX,
+    ClusterId, ClusterOrigin, CommandRefusal, CopyProgress, FEATURE_LEVEL, FEATURE_LEVEL_MAX_DEFAULT,
+    FEATURE_LEVEL_NAMED, FEATURE_LEVEL_PLANS, FORMER_IDS_MAX, JoiningNode, LAYOUT_RECORD_BYTES_MAX, Layout,
+    LayoutDecodeError, LayoutEpoch, LayoutError, LayoutMember, LayoutRecord, LayoutRecordError,
+    MemberPreview, MemberState, NODES_MAX, NodeIndex, NodeSet, PairMove, PairSwap, PartitionId,
+    PlacementChange, PlacementFault, PlacementNote, PlacementPlan, PlacementPreview, PlacementRefusal,
+    PlacementSwap, PlanStatements, RateLimit, RecordHash, RunningPlan, SWAPS_MAX, SwapAttempt, SwapPhase,
+    SwapSet, URL_BYTES_MAX, VOTERS_MAX, ZONE_BYTES_MAX,
 };
 pub use link::{DialFailure, LinkAction, LinkEvent, PeerHello};
 pub use member::Member;
@@ -86,8 +86,8 @@ pub use message::{
 pub use node::{
     AgreementEffect, AgreementStatus, CommandObstacle, CopyObstacle, CopyStatus, LayoutCommand,
     LayoutCommandId, LayoutCommandOutcome, LayoutConflict, LayoutConflictReason, Node, NodeLimits,
-    NodeStatus, PeerStatus, PlannedChange, ProposalOutcome, ProposeError, PurgeStatus, RepairKind,
-    RepairStatus, SwapWait, VoterStatus,
+    NodeStatus, PLAN_STALLED_AFTER, PeerStatus, PlanWait, PlannedChange, ProposalOutcome, ProposeError,
+    PurgeStatus, RepairKind, RepairStatus, StallReason, SwapWait, VoterStatus,
 };
 pub use owned_part::{DisownedPart, OwnedPart};
 pub use page::{Page, PageBuilder, PageEntry, PageEntryHead};

@@ -6,9 +6,10 @@
 mod common;
 
 use cluster::{
-    ChainRequest, ClusterId, Generation, GenerationReport, HeartbeatPayload, Incarnation, LayoutEpoch,
-    LayoutStamp, Message, NodeIndex, NodeRequest, NodeResponse, NodeSet, PeerAnswer, PeerHello, PeerRequest,
-    PlanStatements, ProposalBallot, RecordHash, ReplicaFault, Requester, StoreFault, SwapSet, SyncState,
+    ChainRequest, ClusterId, CopyObstacle, CopyProgress, Generation, GenerationReport, HeartbeatPayload,
+    Incarnation, LayoutEpoch, LayoutStamp, Message, NODES_MAX, NodeIndex, NodeRequest, NodeResponse, NodeSet,
+    PeerAnswer, PeerHello, PeerRequest, PlanStatements, ProposalBallot, RecordHash, ReplicaFault, Requester,
+    StoreFault, SwapSet, SyncState,
 };
 use common::{
     answers, copy_answers, copy_requests, decode, encode, encode_in, id, layout_answers, layout_requests,
@@ -66,7 +67,8 @@ fn heartbeat_payload_in(version: u8, sync_state: SyncState, tag: Option<u64>) ->
     let stamp = LayoutStamp { epoch: LayoutEpoch(0x3a3b), fingerprint: 0x4a4b_4c4d_4e4f_5a5b };
     let mut complete = SwapSet::EMPTY;
     [1, 64, 70].into_iter().for_each(|index| complete.insert(index));
-    let stated = PlanStatements { fenced: Some(LayoutEpoch(0x3939)), complete, is_purging: false };
+    let stated =
+        PlanStatements { fenced: Some(LayoutEpoch(0x3939)), complete, is_purging: false, copying: None };
     match version {
         1 | 2 => heartbeat_payload(sync_state, tag),
         _ => HeartbeatPayload {
@@ -280,6 +282,29 @@ fn statements_about_too_many_swaps_or_in_a_longer_form_are_refused() {
     let refused = |bytes: &[u8]| matches!(decode(bytes), Err(WireError::Field { field: "complete swaps" }));
     assert!(refused(&words(5, &[1, 1, 1, 1, 1])), "more than a plan has");
     assert!(refused(&words(2, &[1, 0])), "a zero at the end");
+}
+
+#[test]
+fn the_progress_of_copies_follows_the_complete_swaps() {
+    let heartbeat = |obstacle| {
+        let Message::Request { id, request, within, epoch } = full_heartbeat(5) else { unreachable!() };
+        let PeerRequest::Node(NodeRequest::Heartbeat(mut payload)) = request else { unreachable!() };
+        payload.plan.copying = Some(CopyProgress { bytes: 0x7172_7374, obstacle });
+        let request = PeerRequest::Node(NodeRequest::Heartbeat(payload));
+        Message::Request { id, request, within, epoch }
+    };
+    let source = |slot| Some(CopyObstacle::Source { node: NodeIndex(slot) });
+    for (obstacle, end) in [
+        (None, &[0x74, 0x73, 0x72, 0x71, 0, 0, 0, 0, 0][..]),
+        (Some(CopyObstacle::DiskFull), &[0x74, 0x73, 0x72, 0x71, 0, 0, 0, 0, 4]),
+        (source(9), &[0x74, 0x73, 0x72, 0x71, 0, 0, 0, 0, 7, 9]),
+    ] {
+        let bytes = encode_in(5, &[heartbeat(obstacle)]);
+        assert!(bytes.ends_with(end), "{obstacle:?}: {bytes:?}");
+        assert_eq!(decode(&bytes).unwrap(), [heartbeat(obstacle)]);
+    }
+    let too_great = encode_in(5, &[heartbeat(source(NODES_MAX as u8))]);
+    assert!(matches!(decode(&too_great), Err(WireError::Field { field: "slot of a source" })));
 }
 
 #[test]

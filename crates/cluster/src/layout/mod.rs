@@ -40,7 +40,7 @@ pub use placement::{
 };
 pub(crate) use record::voter_count;
 pub use record::{
-    ClusterId, ClusterOrigin, FEATURE_LEVEL, FEATURE_LEVEL_MAX_DEFAULT, FEATURE_LEVEL_NAMED,
+    ClusterId, ClusterOrigin, CopyProgress, FEATURE_LEVEL, FEATURE_LEVEL_MAX_DEFAULT, FEATURE_LEVEL_NAMED,
     FEATURE_LEVEL_PLANS, FORMER_IDS_MAX, LAYOUT_RECORD_BYTES_MAX, LayoutDecodeError, LayoutEpoch,
     LayoutMember, LayoutRecord, LayoutRecordError, MemberState, PairSwap, PlanStatements, RateLimit,
     RecordHash, RunningPlan, SWAPS_MAX, SwapAttempt, SwapPhase, SwapSet, URL_BYTES_MAX, VOTERS_MAX,
@@ -259,6 +259,18 @@ impl Layout {
     pub(crate) fn moved(&self, next: &Self) -> NodeSet {
         let kept = self.members.intersection(next.members);
         kept.iter().filter(|node| self.names[node.as_usize()] != next.names[node.as_usize()]).collect()
+    }
+
+    /// Whether the nodes that both layouts have are in another order in some list of `next`: swaps
+    /// have ended in between.
+    pub(crate) fn is_reordered_in(&self, next: &Self) -> bool {
+        let common = self.members.intersection(next.members);
+        let of = |layout: &'_ Self, partition| -> Vec<NodeIndex> {
+            let list = layout.preference_list(partition).iter();
+            list.filter(|node| common.contains(**node)).copied().collect()
+        };
+        let mut partitions = (0..self.partitions).map(PartitionId);
+        self.lists != next.lists && partitions.any(|partition| of(self, partition) != of(next, partition))
     }
 
     /// The partition of a key.

@@ -4,7 +4,8 @@
 //!
 //! - Its target has acknowledged the newest cell of the key as durable.
 //! - The target is not a replica of that cell. While a swap runs, the replicas are those of both
-//!   lists. A target that a swap has removed from them gets nothing any more.
+//!   lists. A target that a swap has removed from them gets nothing any more. The node that has its
+//!   place may lack the write: the round of anti-entropy after the swaps makes up for it.
 //! - The hint is dropped: it is too old, or its cell is missing. The ledger counts dropped hints,
 //!   and each makes a repair pending.
 //!
@@ -30,6 +31,9 @@
 //!
 //! Hints for a slot without a member are read and deleted in the same passes. A pass delivers none
 //! of them, because no cell has a replica there.
+//!
+//! A node that leaves the cluster hands no hints over. Every node runs a round of anti-entropy
+//! after its swaps, and the targets get the writes in it from the replicas that have them.
 //!
 //! **Caveats.** A hint that reaches the disk later than [`UNCONFIRMED_MAX`] after it was counted is
 //! delivered only with the next hint for its target, or after the next start.

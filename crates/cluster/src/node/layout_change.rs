@@ -80,6 +80,7 @@ impl Node {
         self.forget_in_record(departed);
         self.leftover_hints = self.leftover_hints.union(departed).without(layout.members());
         let appeared = layout.members().without(former.members().without(departed));
+        let is_reordered = former.is_reordered_in(&layout);
         self.member.layout = layout;
         let layout = Arc::clone(&self.member.layout);
         let slots = layout.slot_count().max(self.peers.len());
@@ -95,6 +96,9 @@ impl Node {
         if layout.newest_change() > former.newest_change() {
             self.abandon_pass();
             self.peer_nodes().for_each(|node| self.expedite_handoff(now, node));
+        }
+        if is_reordered {
+            self.compare_after_missed_swaps(now);
         }
         self.follow_in_pull(now, &former, departed);
         self.note_lost_places(&former);

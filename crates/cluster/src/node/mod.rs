@@ -49,8 +49,8 @@ mod wall_clock;
 
 pub use agreement::{
     AgreementEffect, AgreementStatus, CommandObstacle, LayoutCommand, LayoutCommandId, LayoutCommandOutcome,
-    LayoutConflict, LayoutConflictReason, PlannedChange, ProposalOutcome, ProposeError, SwapWait,
-    VoterStatus,
+    LayoutConflict, LayoutConflictReason, PLAN_STALLED_AFTER, PlanWait, PlannedChange, ProposalOutcome,
+    ProposeError, StallReason, SwapWait, VoterStatus,
 };
 pub use copying::{CopyObstacle, CopyStatus};
 pub use status::{NodeStatus, PeerStatus, PurgeStatus, RepairKind, RepairStatus};
@@ -211,6 +211,7 @@ impl Node {
             member,
         };
         node.forget_absent_nodes();
+        node.forget_round_before_changes();
         node.begin_generation();
         node.handle_timeout(now);
         node
@@ -273,6 +274,7 @@ impl Node {
             self.observe_clocks(now);
             self.note_horizon_tick();
             self.reconcile(now);
+            self.follow_plan_progress(now);
         }
         while let Some((node, purpose)) = self.outbox.pop_expired(now.mono) {
             self.complete_request(now, node, purpose, None);

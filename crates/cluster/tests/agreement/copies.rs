@@ -5,8 +5,9 @@ use crate::world::{DiskState, MILLISECOND, PARTITIONS, SECOND, Store};
 use bytes::Bytes;
 use cluster::{
     AgreementStatus, CopyObstacle, CopyStatus, Event, FEATURE_LEVEL_PLANS, Key, LayoutEpoch, LayoutRecord,
-    LostRange, MemberState, Message, NodeIndex, NodeRequest, NodeResponse, PairSwap, PartitionId, PeerAnswer,
-    PeerRequest, RateLimit, RecordHash, RunningPlan, StoreRequest, SwapPhase,
+    LostRange, MemberState, Message, NodeIndex, NodeRequest, NodeResponse, PLAN_STALLED_AFTER, PairSwap,
+    PartitionId, PeerAnswer, PeerRequest, RateLimit, RecordHash, RunningPlan, StallReason, StoreRequest,
+    SwapPhase, SwapWait,
 };
 use std::collections::BTreeSet;
 use stdx::{Cell, Hlc, NodeTag, Version, WallTime};
@@ -388,6 +389,50 @@ fn a_full_disk_pauses_a_copy_and_the_status_says_so() {
     cluster.set_disk_full(GAINER, false);
     assert!(run_until(&mut cluster, 20, |cluster| is_complete(cluster, GAINER)));
     assert_eq!(ingested(&cluster, GAINER), gained(&cluster));
+}
+
+/// The plan is not cancelled, so the swap waits for its copy.
+fn with_target(mut record: LayoutRecord) -> LayoutRecord {
+    let holders = |partition| match MOVED.contains(&partition) {
+        true => [0, 1, GAINER as u8],
+        false => [0, 1, LOSER as u8],
+    };
+    let target = (0..PARTITIONS).flat_map(holders).map(NodeIndex).collect();
+    record.plan.as_mut().expect("it has one").target = target;
+    assert_eq!(record.check(), Ok(()));
+    record
+}
+
+#[test]
+fn a_plan_without_progress_is_reported_by_each_member_with_what_it_waits_for() {
+    let mut cluster = started(with_target(with_swap(4)));
+    cluster.world.hosts[GAINER].store.disk = DiskState::Full;
+    fence(&mut cluster, &[LOSER, GAINER]);
+    cluster.run(5 * SECOND);
+    let gainer = NodeIndex(GAINER as u8);
+    let wait = SwapWait::Copy { gainer };
+    let stalled = Event::PlanStalled { reason: StallReason::Swap(wait) };
+    let reports = |cluster: &Cluster, host: usize| {
+        cluster.world.hosts[host].events.iter().filter(|event| **event == stalled).count()
+    };
+    for host in 0..4 {
+        let status = status(&cluster, host);
+        assert_eq!((status.waits, status.plan_wait), (vec![wait], None), "host {host}");
+        let [(node, copying)] = status.copying[..] else { panic!("host {host}: {:?}", status.copying) };
+        assert_eq!((node, copying.obstacle), (gainer, Some(CopyObstacle::DiskFull)), "host {host}");
+        assert!(status.progressed_at.is_some() && status.unheard.is_empty());
+    }
+    cluster.run(PLAN_STALLED_AFTER - 20 * SECOND);
+    assert!((0..4).all(|host| reports(&cluster, host) == 0));
+    cluster.run(30 * SECOND);
+    assert!((0..4).all(|host| reports(&cluster, host) == 1), "once");
+    let before = status(&cluster, 0).progressed_at;
+    cluster.world.hosts[GAINER].store.disk = DiskState::Healthy;
+    assert!(run_until(&mut cluster, 20, |cluster| is_complete(cluster, GAINER)));
+    cluster.run(SECOND);
+    let after = status(&cluster, 0);
+    assert!(after.progressed_at > before && after.copying[0].1.bytes > 0);
+    assert_eq!(after.copying[0].1.obstacle, None);
 }
 
 #[test]

@@ -11,6 +11,7 @@ mod copies;
 mod faults;
 mod first_ids;
 mod lost_votes;
+mod missed_swaps;
 mod plans;
 mod reconciliation;
 mod recovered;

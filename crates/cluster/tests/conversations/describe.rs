@@ -232,6 +232,7 @@ fn event_text(event: &Event) -> Option<String> {
         Event::RebuildEnded { cells, from, .. } => format!("is rebuilt: {cells} cells of {}", nodes(*from)),
         Event::CopyBegan { loser } => format!("begins to copy from {}", node(*loser)),
         Event::CopyBlocked { loser, by } => format!("cannot copy from {}: {by:?}", node(*loser)),
+        Event::PlanStalled { reason } => format!("sees no progress of the plan: {reason:?}"),
         Event::CopyEnded { loser, cells, .. } => format!("has copied {cells} cells of {}", node(*loser)),
         Event::SettledAsNew { unheard } if unheard.is_empty() => "settles as new".to_owned(),
         Event::SettledAsNew { unheard } => format!("settles as new without {}", nodes(*unheard)),

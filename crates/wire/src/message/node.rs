@@ -9,10 +9,10 @@ use super::{ABSENT, ENTRY_LEN_MAX, GENERATIONS_SINCE, Head, LAYOUT_SINCE, PLAN_S
 use crate::{PROTOCOL_VERSION_MIN, WireError};
 use bytes::Bytes;
 use cluster::{
-    ChainRequest, ChainResponse, ChainVote, CopyAnswer, CopyRequest, EncodedRecord, Generation,
-    GenerationReport, HeartbeatPayload, Incarnation, Key, LAYOUT_RECORD_BYTES_MAX, LayoutEpoch, LayoutStamp,
-    NODES_MAX, NodeIndex, NodeRequest, NodeResponse, PlanStatements, ProposalBallot, RangeAnswer,
-    RangeDigest, RangeRequest, SwapSet,
+    ChainRequest, ChainResponse, ChainVote, CopyAnswer, CopyObstacle, CopyProgress, CopyRequest,
+    EncodedRecord, Generation, GenerationReport, HeartbeatPayload, Incarnation, Key, LAYOUT_RECORD_BYTES_MAX,
+    LayoutEpoch, LayoutStamp, NODES_MAX, NodeIndex, NodeRequest, NodeResponse, PlanStatements,
+    ProposalBallot, RangeAnswer, RangeDigest, RangeRequest, SwapSet,
 };
 use std::num::NonZeroU8;
 use std::time::Duration;
@@ -431,23 +431,65 @@ fn heartbeat_payload(reader: &mut Reader<'_>, version: u8) -> Result<HeartbeatPa
 
 /// Bit beside the number of words with complete swaps: the sender purges.
 const IS_PURGING: u8 = 1 << 7;
+/// Bit beside the number of words with complete swaps: the progress of copies follows them.
+const IS_COPYING: u8 = 1 << 6;
 
 fn put_plan_statements(out: &mut Vec<u8>, stated: &PlanStatements) {
     put_u64(out, stated.fenced.map_or(0, |epoch| epoch.0));
     let words = stated.complete.words();
-    out.push(words.len() as u8 | if stated.is_purging { IS_PURGING } else { 0 });
+    let is_purging = if stated.is_purging { IS_PURGING } else { 0 };
+    let is_copying = if stated.copying.is_some() { IS_COPYING } else { 0 };
+    out.push(words.len() as u8 | is_purging | is_copying);
     words.iter().for_each(|word| put_u64(out, *word));
+    if let Some(CopyProgress { bytes, obstacle }) = stated.copying {
+        put_u64(out, bytes);
+        put_copy_obstacle(out, obstacle);
+    }
+}
+
+fn put_copy_obstacle(out: &mut Vec<u8>, obstacle: Option<CopyObstacle>) {
+    let (number, node) = match obstacle {
+        None => (0, None),
+        Some(CopyObstacle::Fence) => (1, None),
+        Some(CopyObstacle::NotReadEligible) => (2, None),
+        Some(CopyObstacle::Purge) => (3, None),
+        Some(CopyObstacle::DiskFull) => (4, None),
+        Some(CopyObstacle::Stalled) => (5, None),
+        Some(CopyObstacle::Store) => (6, None),
+        Some(CopyObstacle::Source { node }) => (7, Some(node)),
+    };
+    out.push(number);
+    node.into_iter().for_each(|NodeIndex(slot)| out.push(slot));
+}
+
+fn copy_obstacle(reader: &mut Reader<'_>) -> Result<Option<CopyObstacle>, WireError> {
+    Ok(match reader.u8()? {
+        0 => None,
+        1 => Some(CopyObstacle::Fence),
+        2 => Some(CopyObstacle::NotReadEligible),
+        3 => Some(CopyObstacle::Purge),
+        4 => Some(CopyObstacle::DiskFull),
+        5 => Some(CopyObstacle::Stalled),
+        6 => Some(CopyObstacle::Store),
+        7 => Some(CopyObstacle::Source { node: slot(reader, "slot of a source")? }),
+        _ => return Err(WireError::Field { field: "obstacle of a copy" }),
+    })
 }
 
 fn plan_statements(reader: &mut Reader<'_>) -> Result<PlanStatements, WireError> {
     let fenced = Some(epoch(reader)?).filter(|epoch| *epoch != LayoutEpoch(0));
     let count = reader.u8()?;
-    let is_purging = count & IS_PURGING != 0;
-    let words =
-        (0..count & !IS_PURGING).map(|_| Ok(reader.u64()?)).collect::<Result<Vec<u64>, WireError>>()?;
+    let (is_purging, is_copying) = (count & IS_PURGING != 0, count & IS_COPYING != 0);
+    let words = (0..count & !(IS_PURGING | IS_COPYING))
+        .map(|_| Ok(reader.u64()?))
+        .collect::<Result<Vec<u64>, WireError>>()?;
     let complete = SwapSet::from_words(&words).filter(|set| set.words().len() == words.len());
     let complete = complete.ok_or(WireError::Field { field: "complete swaps" })?;
-    Ok(PlanStatements { fenced, complete, is_purging })
+    let progress = |reader: &mut Reader<'_>| {
+        Ok::<_, WireError>(CopyProgress { bytes: reader.u64()?, obstacle: copy_obstacle(reader)? })
+    };
+    let copying = is_copying.then(|| progress(reader)).transpose()?;
+    Ok(PlanStatements { fenced, complete, is_purging, copying })
 }
 
 fn put_range_request(out: &mut Vec<u8>, request: &RangeRequest) {
@@ -490,11 +532,13 @@ fn versions(from: &mut Decoder<'_>) -> Result<RangeAnswer, WireError> {
 }
 
 fn copy_request(from: &mut Decoder<'_>) -> Result<CopyRequest, WireError> {
-    let loser = NodeIndex(from.reader.u8()?);
-    if loser.as_usize() >= NODES_MAX {
-        return Err(WireError::Field { field: "slot of a loser" });
-    }
+    let loser = slot(&mut from.reader, "slot of a loser")?;
     Ok(CopyRequest { loser, after: optional_key(&mut from.reader)? })
+}
+
+fn slot(reader: &mut Reader<'_>, field: &'static str) -> Result<NodeIndex, WireError> {
+    let slot = NodeIndex(reader.u8()?);
+    if slot.as_usize() < NODES_MAX { Ok(slot) } else { Err(WireError::Field { field }) }
 }
 
 fn copy_answer(from: &mut Decoder<'_>) -> Result<CopyAnswer, WireError> {

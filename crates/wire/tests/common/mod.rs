@@ -3,12 +3,12 @@
 
 use bytes::Bytes;
 use cluster::{
-    ChainRequest, ChainResponse, ChainVote, CopyAnswer, CopyRequest, Cut, EncodedRecord, Generation,
-    GenerationReport, HeartbeatPayload, Incarnation, Key, KeyRange, LayoutEpoch, LayoutStamp, Message,
-    MessageId, NODES_MAX, NodeIndex, NodeRequest, NodeResponse, NodeSet, Page, PageBuilder, PeerAnswer,
-    PeerRequest, PlanStatements, ProposalBallot, RangeAnswer, RangeDigest, RangeRequest, ReplicaFault,
-    ReplicaRequest, ReplicaResponse, Requester, ScanLimit, ScanRequest, ScanRoles, ScanTask, SnapshotId,
-    StoreFault, SwapSet, SyncState,
+    ChainRequest, ChainResponse, ChainVote, CopyAnswer, CopyObstacle, CopyProgress, CopyRequest, Cut,
+    EncodedRecord, Generation, GenerationReport, HeartbeatPayload, Incarnation, Key, KeyRange, LayoutEpoch,
+    LayoutStamp, Message, MessageId, NODES_MAX, NodeIndex, NodeRequest, NodeResponse, NodeSet, Page,
+    PageBuilder, PeerAnswer, PeerRequest, PlanStatements, ProposalBallot, RangeAnswer, RangeDigest,
+    RangeRequest, ReplicaFault, ReplicaRequest, ReplicaResponse, Requester, ScanLimit, ScanRequest,
+    ScanRoles, ScanTask, SnapshotId, StoreFault, SwapSet, SyncState,
 };
 use proptest::collection::vec;
 use proptest::option;
@@ -283,10 +283,23 @@ pub(crate) fn any_heartbeat_payload() -> impl Strategy<Value = HeartbeatPayload>
     let remembered = option::of(any::<(u64, u64, u64)>());
     let stamp = (1..u64::MAX, any::<u64>())
         .prop_map(|(epoch, fingerprint)| LayoutStamp { epoch: LayoutEpoch(epoch), fingerprint });
-    let stated = any::<(u64, [u64; 4], bool)>().prop_map(|(fenced, words, is_purging)| PlanStatements {
+    let obstacle = prop_oneof![
+        Just(CopyObstacle::Fence),
+        Just(CopyObstacle::NotReadEligible),
+        Just(CopyObstacle::Purge),
+        Just(CopyObstacle::DiskFull),
+        Just(CopyObstacle::Stalled),
+        Just(CopyObstacle::Store),
+        (0..NODES_MAX as u8).prop_map(|slot| CopyObstacle::Source { node: NodeIndex(slot) }),
+    ];
+    let copying = (any::<u64>(), option::of(obstacle));
+    let copying = option::of(copying.prop_map(|(bytes, obstacle)| CopyProgress { bytes, obstacle }));
+    let stated = (any::<(u64, [u64; 4], bool)>(), copying);
+    let stated = stated.prop_map(|((fenced, words, is_purging), copying)| PlanStatements {
         fenced: Some(LayoutEpoch(fenced)).filter(|epoch| epoch.0 > 0),
         complete: SwapSet::from_words(&words).expect("256 swaps"),
         is_purging,
+        copying,
     });
     let layout = (option::of(stamp), any::<u32>(), stated);
     (plain, any_wall(), sync_state, option::of(any::<u64>()), now, remembered, layout).prop_map(

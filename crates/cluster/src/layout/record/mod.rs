@@ -49,7 +49,7 @@ pub use first::ClusterOrigin;
 pub(crate) use first::voter_count;
 pub use former::FORMER_IDS_MAX;
 pub use plan::{PairSwap, RateLimit, RunningPlan, SWAPS_MAX, SwapPhase};
-pub use statement::{PlanStatements, SwapAttempt, SwapSet};
+pub use statement::{CopyProgress, PlanStatements, SwapAttempt, SwapSet};
 
 use super::{NodeIndex, PartitionId};
 use sha2::{Digest, Sha256};

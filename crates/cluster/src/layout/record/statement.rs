@@ -23,6 +23,7 @@
 //! heartbeat repeats it.
 
 use super::{LayoutEpoch, LayoutRecord, PairSwap, SWAPS_MAX};
+use crate::CopyObstacle;
 use std::collections::BTreeSet;
 use stdx::NodeTag;
 
@@ -55,6 +56,18 @@ pub struct PlanStatements {
     /// Whether the node still purges keys that it has lost. No swap by which it gains a place
     /// begins.
     pub is_purging: bool,
+    /// The copies that the node makes as a gainer. `None`: it makes none. Nothing is decided by
+    /// this: it tells operators of all members what a plan waits for.
+    pub copying: Option<CopyProgress>,
+}
+
+/// The progress of the copies that a node makes as the gainer of swaps.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct CopyProgress {
+    /// Bytes of keys and values that it has read for the swaps of its record.
+    pub bytes: u64,
+    /// The reason why one of the copies does not go on.
+    pub obstacle: Option<CopyObstacle>,
 }
 
 impl PlanStatements {
@@ -85,6 +98,16 @@ impl SwapSet {
     /// Whether the swap with this index is in the set.
     pub const fn contains(&self, index: usize) -> bool {
         index < SWAPS_MAX && self.0[index / 64] & 1 << (index % 64) != 0
+    }
+
+    /// Number of swaps in the set.
+    pub fn len(&self) -> usize {
+        self.0.iter().map(|word| word.count_ones() as usize).sum()
+    }
+
+    /// Whether there are no swaps in the set.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
     }
 
     /// Adds a swap.

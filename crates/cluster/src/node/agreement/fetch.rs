@@ -239,7 +239,7 @@ impl Agreement {
 #[cfg(test)]
 mod tests {
     use super::super::{
-        AdoptedRecord, ChainRequester, DurableVoter, OwnStatements, Proposals, Reconciliation,
+        AdoptedRecord, ChainRequester, DurableVoter, OwnStatements, PlanProgress, Proposals, Reconciliation,
     };
     use super::*;
     use crate::{
@@ -271,6 +271,7 @@ mod tests {
             fetch: Fetch::new(Instant::ZERO),
             reconciliation: Reconciliation::default(),
             statements: OwnStatements::default(),
+            progress: PlanProgress::default(),
             effects: VecDeque::new(),
         }
     }

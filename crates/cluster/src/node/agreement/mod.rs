@@ -21,7 +21,8 @@
 //! * `fetch` compares the [`LayoutStamp`]s of heartbeats and reads newer records from peers.
 //! * `reconcile` proposes records by itself: for node ids, lost disks, moved nodes, voters and the
 //!   steps of a running plan. The rules are in `next_record`, and for plans in `plan_step`.
-//! * `statements` has the statements of this node about the running plan.
+//! * `statements` has the statements of this node about the running plan, and `plan_progress`
+//!   notices a plan that has stalled.
 //!
 //! The host drains [`poll_agreement_effect`](Node::poll_agreement_effect). It stores each
 //! [`AgreementEffect::Persist`] and reports that with
@@ -68,6 +69,7 @@
 mod command;
 mod fetch;
 mod next_record;
+mod plan_progress;
 mod plan_step;
 mod proposal;
 mod reconcile;
@@ -77,7 +79,8 @@ mod voter;
 
 pub use command::{CommandObstacle, LayoutCommand, LayoutCommandId, LayoutCommandOutcome, PlannedChange};
 pub use fetch::{LayoutConflict, LayoutConflictReason};
-pub use plan_step::SwapWait;
+pub use plan_progress::{PLAN_STALLED_AFTER, StallReason};
+pub use plan_step::{PlanWait, SwapWait};
 pub(in crate::node) use plan_step::{has_enough_others, is_dead};
 pub use proposal::{ProposalOutcome, ProposeError};
 pub(in crate::node) use statements::StatedPlan;
@@ -92,6 +95,7 @@ use crate::{
 };
 use command::Commands;
 use fetch::Fetch;
+use plan_progress::PlanProgress;
 use proposal::Proposals;
 use reconcile::Reconciliation;
 use statements::OwnStatements;
@@ -164,6 +168,7 @@ pub(super) struct Agreement {
     fetch: Fetch,
     reconciliation: Reconciliation,
     statements: OwnStatements,
+    progress: PlanProgress,
     effects: VecDeque<AgreementEffect>,
 }
 
@@ -183,6 +188,7 @@ impl Node {
             fetch: Fetch::new(now.mono),
             reconciliation: Reconciliation::default(),
             statements: OwnStatements::default(),
+            progress: PlanProgress::default(),
             effects: VecDeque::new(),
         });
         self.advance(now);

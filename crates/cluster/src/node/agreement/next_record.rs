@@ -26,8 +26,8 @@ use super::plan_step::next_plan_step;
 use crate::layout::voter_count;
 use crate::quorum::is_majority;
 use crate::{
-    FEATURE_LEVEL_NAMED, FEATURE_LEVEL_PLANS, LayoutMember, LayoutRecord, MemberState, NodeIndex,
-    NodeSet, PlanStatements, VOTERS_MAX,
+    FEATURE_LEVEL_NAMED, FEATURE_LEVEL_PLANS, LayoutMember, LayoutRecord, MemberState, NodeIndex, NodeSet,
+    PlanStatements, VOTERS_MAX,
 };
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};

@@ -246,7 +246,7 @@ impl Node {
         }
     }
 
-    fn heard_peer(&self, node: NodeIndex) -> Option<HeardMember> {
+    pub(super) fn heard_peer(&self, node: NodeIndex) -> Option<HeardMember> {
         let peer = self.peer(node);
         let is_heard = self.speaks_chain(node) && peer.state == PeerState::Up;
         let dialed = peer.dialed.as_ref().filter(|_| is_heard)?;

@@ -42,6 +42,11 @@ impl StatedPlan {
     pub(super) fn of(&self, id: NodeTag, stamp: Option<LayoutStamp>) -> Option<PlanStatements> {
         (self.id == id && stamp == Some(self.stamp)).then_some(self.statements)
     }
+
+    /// The statements that a step of the plan may depend on.
+    fn without_progress(self) -> Self {
+        Self { statements: PlanStatements { copying: None, ..self.statements }, ..self }
+    }
 }
 
 impl OwnStatements {
@@ -93,7 +98,8 @@ impl Node {
     pub(in crate::node) fn plan_statements(&self) -> PlanStatements {
         let Some(agreement) = &self.agreement else { return PlanStatements::default() };
         let complete = agreement.adopted.record.swaps_with_copies(&agreement.statements.complete);
-        PlanStatements { fenced: self.stated_fence(), complete, is_purging: self.is_purging() }
+        let (is_purging, copying) = (self.is_purging(), self.copies_progress());
+        PlanStatements { fenced: self.stated_fence(), complete, is_purging, copying }
     }
 
     /// Records the statements of the node with this id about a running plan.
@@ -106,7 +112,8 @@ impl Node {
     ) {
         let Some(stamp) = its.layout else { return };
         let stated = StatedPlan { id, stamp, statements: its.plan };
-        let is_news = self.peer_mut(node).stated_plan.replace(stated) != Some(stated);
+        let before = self.peer_mut(node).stated_plan.replace(stated);
+        let is_news = before.is_none_or(|before| before.without_progress() != stated.without_progress());
         if is_news && self.has_running_plan() {
             self.reconcile(now);
         }

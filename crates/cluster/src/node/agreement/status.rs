@@ -1,10 +1,10 @@
 //! Status of the agreement for operators.
 
-use super::SwapWait;
-use super::plan_step::swap_waits;
+use super::plan_step::{plan_wait, swap_waits};
+use super::{PlanWait, SwapWait};
 use crate::quorum::is_majority;
-use crate::{CopyStatus, LayoutEpoch, Node, NodeIndex, RecordHash, VoteHistory};
-use stdx::NodeTag;
+use crate::{CopyProgress, CopyStatus, LayoutEpoch, Node, NodeIndex, RecordHash, VoteHistory};
+use stdx::{Instant, NodeTag};
 
 /// The state of a node in the agreement on layout records.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -26,6 +26,15 @@ pub struct AgreementStatus {
     pub waits: Vec<SwapWait>,
     /// The copies of this node as the gainer of swaps.
     pub copies: Vec<CopyStatus>,
+    /// The reason why the running plan begins no further swap and does not end.
+    pub plan_wait: Option<PlanWait>,
+    /// Time of the last progress of the running plan that this node has noticed. `None`: no plan
+    /// runs.
+    pub progressed_at: Option<Instant>,
+    /// The members that copy as gainers, with their progress as they have stated it.
+    pub copying: Vec<(NodeIndex, CopyProgress)>,
+    /// The members that this node does not hear, without dead ones.
+    pub unheard: Vec<NodeIndex>,
 }
 
 /// A voter as this node hears it.
@@ -87,6 +96,13 @@ impl Node {
                 None => Vec::new(),
             },
             copies: self.copies_status(),
+            plan_wait: match adopted.record.plan {
+                Some(_) => plan_wait(&adopted.record, &self.heard_cluster()),
+                None => None,
+            },
+            progressed_at: agreement.progress.progressed_at(),
+            copying: self.copying_members(),
+            unheard: self.unheard_members(),
         })
     }
 

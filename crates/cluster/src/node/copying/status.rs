@@ -2,7 +2,7 @@
 
 use super::super::ranges::permille;
 use super::{CopySource, SwapAttempt, SwapCopy};
-use crate::{Node, NodeIndex};
+use crate::{CopyProgress, Node, NodeIndex};
 
 /// The reason why a copy does not go on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -54,6 +54,20 @@ impl Node {
     /// The copies of this node.
     pub(in crate::node) fn copies_status(&self) -> Vec<CopyStatus> {
         self.copies.copies.iter().map(|(attempt, copy)| self.copy_status(*attempt, copy)).collect()
+    }
+
+    /// The progress of the copies of this node together, for its peers. `None`: it makes none.
+    pub(in crate::node) fn copies_progress(&self) -> Option<CopyProgress> {
+        if self.copies.copies.is_empty() {
+            return None;
+        }
+        let copies = self.copies.copies.iter();
+        let obstacles = copies.filter_map(|(attempt, copy)| self.reported_obstacle(*attempt, copy));
+        Some(CopyProgress {
+            bytes: self.copies.copies.values().map(|copy| copy.amount().1).sum(),
+            // The gravest one: the others pass by themselves.
+            obstacle: obstacles.max_by_key(|obstacle| obstacle.is_reported()),
+        })
     }
 
     fn copy_status(&self, attempt: SwapAttempt, copy: &SwapCopy) -> CopyStatus {

@@ -21,14 +21,21 @@
 //! round is removed from the node record before a copy begins. A copy also waits until the driver
 //! was told that no delete is exchanged ([`Node::keeps_deletes`]).
 //!
+//! The round has a second purpose. A gainer copies from the loser, which may have missed a write
+//! that was acknowledged without it. Hints for the loser are of no use to the gainer, and are
+//! deleted. The round makes up for them. So a node that was down while swaps ended begins one too:
+//! it finds nodes that have exchanged their places in its first newer layout, or changes of its
+//! partitions since its record was stored last.
+//!
 //! **Caveats.** A delete that reaches this node after the relevant pass, because other replicas
 //! acknowledged it, is only covered by their passes. A running peer that is cut off from this node
 //! for a whole grace period is treated as one that is away. While a peer is gone for good, each
 //! restart of this node keeps its tombstones for one more grace period.
 
 use super::Node;
-use crate::NodeIndex;
+use crate::{LayoutEpoch, LayoutRecord, NodeIndex};
 use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::time::Duration;
 use stdx::{Now, WallTime};
 
@@ -83,6 +90,29 @@ impl Node {
         if has_ended {
             self.abandon_pass();
             self.begin_round(now);
+        }
+    }
+
+    /// Begins a round because nodes have exchanged places in the layout that this node has just
+    /// taken. If it knows of running swaps, a round follows them anyway.
+    pub(in crate::node) fn compare_after_missed_swaps(&mut self, now: Now) {
+        let exchange = &mut self.repair.delete_exchange;
+        let has_swaps = |record: &Arc<LayoutRecord>| !record.swaps().is_empty();
+        if exchange.is_held || self.agreement.is_none() || self.adopted_layout().is_some_and(has_swaps) {
+            return;
+        }
+        self.repair.delete_exchange = DeleteExchange::default();
+        self.record.wanted_mut().repaired_at = None;
+        self.abandon_pass();
+        self.begin_round(now);
+    }
+
+    /// Has the passes of earlier processes not count if the partitions have changed since the node
+    /// record was stored last: a round is due.
+    pub(in crate::node) fn forget_round_before_changes(&mut self) {
+        let followed = self.record.durable().disowned_to.unwrap_or(LayoutEpoch::FIRST);
+        if followed < self.member.layout.newest_change() && self.record.wanted().repaired_at.is_some() {
+            self.record.wanted_mut().repaired_at = None;
         }
     }
 

@@ -45,6 +45,11 @@
 //! rule for a dead node asks for, all of those are waited for: data that only dead nodes hold is
 //! lost. A gainer that holds an earlier copy of a partition purges it before it copies, which is
 //! the duty of the gainer: no record knows the disk of a node.
+//!
+//! A node that leaves exchanges its places with nodes behind it, so those hold what it held. At the
+//! last place of a list there is no such node. A cell with as many replicas as there are nodes,
+//! which only the leaving node has acknowledged, is lost with it unless anti-entropy has spread it
+//! before. Majorities of all nodes lose nothing.
 
 use super::next_record::HeardCluster;
 use crate::layout::next_swap;
@@ -53,7 +58,7 @@ use crate::{
     LayoutEpoch, LayoutMember, LayoutRecord, MemberState, NodeIndex, NodeSet, PairSwap, PartitionId,
     SwapPhase,
 };
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// Most swaps that have two sets of replicas at a time.
 const SWAPS_IN_FLIGHT_MAX: usize = 16;
@@ -108,6 +113,65 @@ pub enum SwapWait {
     },
     /// A voter has to propose the next phase.
     Driver,
+}
+
+/// The reason why a plan begins no swap and does not end.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum PlanWait {
+    /// An operator has paused the plan.
+    Paused,
+    /// A dead member is to hold data at the end of the plan.
+    DeadHolder {
+        /// The member.
+        node: NodeIndex,
+    },
+    /// A member that loses or gains data is not heard with the adopted record.
+    Unheard {
+        /// The member.
+        node: NodeIndex,
+    },
+    /// A member that loses, gains or keeps data is rebuilt, or does not know yet whether it has
+    /// lost its disk.
+    Unsettled {
+        /// The member.
+        node: NodeIndex,
+    },
+    /// A gainer purges what it has lost before.
+    Purge {
+        /// The gainer.
+        node: NodeIndex,
+    },
+    /// No other member can become a voter in place of one that leaves.
+    LeavingVoter {
+        /// The voter.
+        node: NodeIndex,
+    },
+}
+
+/// The reason why the plan of `adopted` begins no further swap and does not end. `None`: no plan
+/// runs, it was cancelled, or it waits for its running swaps or a voter alone.
+pub(super) fn plan_wait(adopted: &LayoutRecord, heard: &HeardCluster) -> Option<PlanWait> {
+    let plan = adopted.plan.as_ref().filter(|plan| !plan.target.is_empty())?;
+    if plan.is_paused {
+        return Some(PlanWait::Paused);
+    }
+    let driver = PlanDriver { adopted, heard, leaving: leaving_members(adopted) };
+    let swapped: BTreeSet<PartitionId> =
+        plan.swaps.iter().flat_map(|swap| &swap.partitions).copied().collect();
+    let mut free =
+        (0..adopted.partitions()).map(PartitionId).filter(|partition| !swapped.contains(partition));
+    let blocked = free.find_map(|partition| {
+        let swap = driver.next_swap_of(partition)?;
+        let list = adopted.preference_list(partition);
+        driver.obstacle((swap.loses, swap.gains), &list[..=usize::from(swap.second)])
+    });
+    let leaving_voter = || {
+        let mut voters = adopted.voters.iter().filter(|_| plan.swaps.is_empty());
+        voters
+            .find(|voter| driver.leaving.contains(**voter))
+            .map(|voter| PlanWait::LeavingVoter { node: *voter })
+    };
+    blocked.or_else(leaving_voter)
 }
 
 /// The events that the swaps of `adopted` wait for, in their order.
@@ -260,20 +324,26 @@ impl PlanDriver<'_> {
     /// Whether the swap of this pair may begin in a partition. `replicas`: its list up to the
     /// gainer.
     fn can_begin(&self, (loser, gainer): (NodeIndex, NodeIndex), replicas: &[NodeIndex]) -> bool {
-        let is_ready = |slot| {
-            let heard = self.heard.members.get(&slot).is_some_and(|heard| heard.is_settled);
-            heard && self.heard.statements(self.adopted, slot).is_some()
-        };
-        let is_rebuilt = |slot: &NodeIndex| {
-            !self.is_dead(*slot) && self.heard.members.get(slot).is_some_and(|heard| !heard.is_settled)
-        };
         let runs = self.adopted.swaps().iter().any(|swap| swap.pair() == (loser, gainer));
-        !runs
-            && !self.is_dead(gainer)
-            && is_ready(gainer)
-            && !self.is_purging(gainer)
-            && (self.is_dead(loser) || is_ready(loser))
-            && !replicas.iter().any(is_rebuilt)
+        !runs && self.obstacle((loser, gainer), replicas).is_none()
+    }
+
+    /// The reason why no swap of this pair may begin in a partition, as for
+    /// [`can_begin`](Self::can_begin).
+    fn obstacle(&self, (loser, gainer): (NodeIndex, NodeIndex), replicas: &[NodeIndex]) -> Option<PlanWait> {
+        let is_settled = |slot| self.heard.members.get(&slot).map(|heard| heard.is_settled);
+        let unready = |slot: NodeIndex| match self.heard.statements(self.adopted, slot) {
+            None => Some(PlanWait::Unheard { node: slot }),
+            Some(_) => (is_settled(slot) != Some(true)).then_some(PlanWait::Unsettled { node: slot }),
+        };
+        let is_rebuilt = |slot: &&NodeIndex| !self.is_dead(**slot) && is_settled(**slot) == Some(false);
+        if self.is_dead(gainer) {
+            return Some(PlanWait::DeadHolder { node: gainer });
+        }
+        let of_pair = unready(gainer).or_else(|| if self.is_dead(loser) { None } else { unready(loser) });
+        let of_purge = || self.is_purging(gainer).then_some(PlanWait::Purge { node: gainer });
+        let of_others = || replicas.iter().find(is_rebuilt).map(|slot| PlanWait::Unsettled { node: *slot });
+        of_pair.or_else(of_purge).or_else(of_others)
     }
 
     fn is_purging(&self, slot: NodeIndex) -> bool {

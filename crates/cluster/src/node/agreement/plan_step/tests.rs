@@ -56,7 +56,8 @@ fn heard(
         let id = member.node_id?;
         let copies = complete.iter().copied().filter(|attempt| attempt.gainer == id).collect();
         let complete = record.swaps_with_copies(&copies);
-        let statements = PlanStatements { fenced: fenced(member.slot), complete, is_purging: false };
+        let statements =
+            PlanStatements { fenced: fenced(member.slot), complete, ..PlanStatements::default() };
         Some((member.slot, heard_as(id, true, true, statements)))
     };
     let members: BTreeMap<_, _> = record.members.iter().filter_map(hear).collect();
@@ -240,6 +241,50 @@ fn no_swap_begins_while_its_gainer_purges() {
 }
 
 #[test]
+fn the_reason_why_a_plan_begins_no_swap_and_does_not_end_is_told() {
+    let mut record = cluster(4, 1, 3);
+    record.lists = [0, 1, 2, 3].map(NodeIndex).to_vec();
+    let target = [0, 3, 2].map(NodeIndex).to_vec();
+    let plan = RunningPlan { target, ..RunningPlan::new(record.epoch) };
+    record.plan = Some(plan.clone());
+    let good = heard(&record, |_| None, &BTreeSet::new());
+    assert_eq!(plan_wait(&record, &good), None, "a swap can begin");
+    for node in [LOSER, GAINER] {
+        let mut unheard = good.clone();
+        unheard.members.remove(&node);
+        assert_eq!(plan_wait(&record, &unheard), Some(PlanWait::Unheard { node }));
+        let mut older = good.clone();
+        older.members.get_mut(&node).expect("it is heard").holds_adopted = false;
+        assert_eq!(plan_wait(&record, &older), Some(PlanWait::Unheard { node }));
+    }
+    for node in [0, 1, 2, 3].map(NodeIndex) {
+        let mut rebuilt = good.clone();
+        rebuilt.members.get_mut(&node).expect("it is heard").is_settled = false;
+        assert_eq!(plan_wait(&record, &rebuilt), Some(PlanWait::Unsettled { node }));
+    }
+    let mut purging = good.clone();
+    purging.members.get_mut(&GAINER).expect("it is heard").statements.is_purging = true;
+    assert_eq!(plan_wait(&record, &purging), Some(PlanWait::Purge { node: GAINER }));
+    let mut dead = record.clone();
+    dead.members[GAINER.as_usize()].state = MemberState::Dead;
+    assert_eq!(plan_wait(&dead, &good), Some(PlanWait::DeadHolder { node: GAINER }));
+    let mut paused = record.clone();
+    paused.plan = Some(RunningPlan { is_paused: true, ..plan.clone() });
+    assert_eq!(plan_wait(&paused, &good), Some(PlanWait::Paused));
+    let mut cancelled = record.clone();
+    cancelled.plan = Some(RunningPlan { target: Vec::new(), ..plan.clone() });
+    assert_eq!(plan_wait(&cancelled, &good), None);
+    let mut reached = record;
+    reached.lists = [0, 3, 2, 1].map(NodeIndex).to_vec();
+    assert_eq!(plan_wait(&reached, &good), None, "it ends");
+    reached.members[LOSER.as_usize()].state = MemberState::Leaving;
+    reached.voters = vec![LOSER];
+    assert_eq!(plan_wait(&reached, &good), Some(PlanWait::LeavingVoter { node: LOSER }));
+    let swapping = in_phase(SwapPhase::Prepare, &[], false);
+    assert_eq!(plan_wait(&swapping, &HeardCluster::default()), None, "its swap waits");
+}
+
+#[test]
 fn the_number_of_swaps_in_flight_is_bounded() {
     for (joins, nodes) in [(1, 12), (12, 12), (30, 30)] {
         let mut record = cluster(nodes, 256, 3);
@@ -356,6 +401,7 @@ impl PlanWorld {
                 fenced: node.fenced,
                 complete: record.swaps_with_copies(&node.complete),
                 is_purging: self.rng.chance(0.2),
+                copying: None,
             };
             let holds_adopted = node.holds == newest;
             let (id, is_settled) = (node.id, node.is_settled);
@@ -430,7 +476,9 @@ impl PlanWorld {
         let views = [self.hear_some(), self.hear_some()];
         let newest = self.newest().clone();
         let steps = views.each_ref().map(|heard| next_plan_step(&newest, heard));
-        for (step, heard) in steps.iter().zip(&views).filter_map(|(step, heard)| Some((step.as_ref()?, heard))) {
+        for (step, heard) in
+            steps.iter().zip(&views).filter_map(|(step, heard)| Some((step.as_ref()?, heard)))
+        {
             assert_eq!(step.verify(&newest), Ok(()), "epoch {}", step.epoch);
             self.assert_permitted(step, heard);
         }
