@@ -200,10 +200,9 @@ impl Engine {
 
     /// Sets the horizon. Compactions that begin from now on may delete cells that expired, or whose
     /// grace period ended, before it. They keep a tombstone that is newer than `exchanged_to`, the
-    /// time up to which the replicas have exchanged all deletes. Both times may go back.
-    ///
-    /// # Panics
-    /// When the engine was not opened with [`HorizonSource::Host`](crate::HorizonSource::Host).
+    /// time up to which the replicas have exchanged all deletes. Both times may go back. The clock
+    /// of an engine that was opened with [`HorizonSource::Clock`](crate::HorizonSource::Clock) does
+    /// not count from then on.
     pub fn set_horizon(&self, wall: WallTime, exchanged_to: WallTime) {
         self.shared.horizon.set(wall, exchanged_to);
     }

@@ -80,7 +80,7 @@ pub(crate) struct Checkpoints {
     dir: PathBuf,
     identity: Identity,
     /// `None` for a standalone node.
-    alive: Option<Arc<AliveMark>>,
+    alive: Arc<AliveMark>,
     /// Held while a checkpoint is made or removed: one at a time.
     leases: Mutex<CheckpointLeases>,
 }
@@ -110,7 +110,7 @@ impl CheckpointLeases {
 
 impl Checkpoints {
     /// Returns the checkpoints of the data directory `data`, which has this identity.
-    pub(crate) fn new(env: Env, data: &Path, identity: Identity, alive: Option<Arc<AliveMark>>) -> Self {
+    pub(crate) fn new(env: Env, data: &Path, identity: Identity, alive: Arc<AliveMark>) -> Self {
         Self { env, dir: data.join(DIR), identity, alive, leases: Mutex::default() }
     }
 
@@ -235,7 +235,7 @@ impl Checkpoints {
     fn write(&self, path: &Path, engine: &Engine) -> Result<(), StoreError> {
         let fs = &*self.env.fs;
         directory::create(fs, path)?;
-        if self.identity.membership.has_peers() {
+        if restored::has_peers(fs, self.data(), &self.identity)? {
             restored::mark(fs, path, CopyState::Undecided)?;
             // Recorded before the data is captured, so the data is not older.
             AliveMark::new(Arc::clone(&self.env.fs), path).note(self.heard_to(engine)?)?;
@@ -258,7 +258,7 @@ impl Checkpoints {
     fn heard_to(&self, engine: &Engine) -> Result<WallTime, StoreError> {
         let now = self.env.clock.now().wall;
         let record = node_record::find(engine)?.map(|(record, _)| record).unwrap_or_default();
-        self.alive.as_ref().map_or(Ok(now), |alive| alive.heard_to(now, &record))
+        self.alive.heard_to(now, &record)
     }
 
     /// Removes the checkpoint at `path`. After the first step it is not recognized as one.

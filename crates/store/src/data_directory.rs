@@ -10,7 +10,7 @@ use crate::error::StoreError;
 use crate::identity::{Identity, Membership};
 use crate::joining;
 use crate::keyspace;
-use crate::layout_file::{self, LayoutFile};
+use crate::layout_file::{self, FirstPeer, LayoutFile};
 use crate::log_mark::{self, LogEndMark, LogMark};
 use crate::pause::PauseDetector;
 use crate::restored::{self, AfterRestore};
@@ -99,6 +99,7 @@ pub struct DataDirectory {
     stale_shard: Option<PathBuf>,
     restored: Option<AfterRestore>,
     snapshot_age: Duration,
+    /// `None`: the node has no peers.
     alive: Option<Arc<AliveMark>>,
     away_max: Duration,
     /// How long the node may have missed deletes; `None` if that is unknown or does not count.
@@ -271,12 +272,12 @@ impl DataDirectory {
         let recorded = loaded.version.map(|version| version.hlc);
         let newest = if recorded == Some(newest) { bound } else { newest };
         // A standalone node refuses no version. Starting past all of them keeps every key writable.
-        let clock_start = match identity.membership.has_peers() {
+        let clock_start = match alive.is_some() {
             true => HybridClock::start_of(bound, newest, wall),
             false => bound.max(recovery.version_max.hlc),
         };
         let is_successor = marked.is_some_and(|marked| marked.tag != identity.tag);
-        let peers = restored::peers_of(&identity.membership);
+        let peers = restored::peers_of(&layout, &identity);
         let found_or_none = loaded.record.clone().unwrap_or_default();
         let mut record = match (loaded.record, &alive) {
             (found, _) if loaded.is_unread => record_in_place_of_unread(found, peers),
@@ -285,10 +286,15 @@ impl DataDirectory {
             (None, None) => NodeRecord::default(),
         };
         let noted = marked.filter(|_| !is_successor).map(|marked| marked.end);
-        let layout = LayoutFile::new(Arc::clone(&env.fs), &dir, layout);
+        let mark = alive.clone().unwrap_or_else(|| Arc::new(AliveMark::new(Arc::clone(&env.fs), &dir)));
+        let pauses = Arc::new(PauseDetector::new(Arc::clone(&env.clock), &dir, away_max, peers));
+        let (clock, pauses_of_layout) = (Arc::clone(&env.clock), Arc::clone(&pauses));
+        let first_peer =
+            FirstPeer { tag: identity.tag, clock, alive: Arc::clone(&mark), pauses: pauses_of_layout };
+        let layout = LayoutFile::new(Arc::clone(&env.fs), &dir, layout, first_peer);
         // What another directory of the same slot has voted is lost with its disk.
         let at_best = match record.sync_state {
-            SyncState::Rebuilding if identity.membership.has_peers() => VoteHistory::OfThisId,
+            SyncState::Rebuilding if alive.is_some() => VoteHistory::OfThisId,
             _ => VoteHistory::Complete,
         };
         let known = (layout.current(), at_best);
@@ -299,18 +305,18 @@ impl DataDirectory {
             tag: identity.tag,
             record_versions: Arc::new(loaded.versions),
             snapshots: Arc::new(Snapshots::new(Arc::clone(&env.clock), snapshot_age)),
-            checkpoints: Arc::new(Checkpoints::new(env.clone(), &dir, identity.clone(), alive.clone())),
+            checkpoints: Arc::new(Checkpoints::new(env.clone(), &dir, identity.clone(), Arc::clone(&mark))),
             layout: Arc::new(layout),
             votes: Arc::new(votes),
             log_mark: Arc::new(LogMark::new(Arc::clone(&env.fs), &dir, identity.tag, noted)),
             ingests: Arc::default(),
-            pauses: Arc::new(PauseDetector::new(Arc::clone(&env.clock), &dir, away_max, peers)),
-            alive,
+            pauses,
+            alive: Arc::clone(&mark),
             _lock: Arc::from(lock),
         };
         let is_late = is_absence_unknown || missed.is_some_and(|missed| missed > RESTART_MAX);
         if let Some(after) = restored {
-            record = after.record(record, &identity.membership);
+            record = after.record(record, peers);
         }
         if is_late && record.sync_state == SyncState::Settled {
             record = with_repair_owed(record, peers);
@@ -330,7 +336,7 @@ impl DataDirectory {
         if identity.has_log_mark {
             joining::forget(fs, &dir)?;
         }
-        if let Some(alive) = &store.alive {
+        if let Some(alive) = &alive {
             if missed.is_none() {
                 alive.note(env.clock.now().wall)?;
             }
@@ -366,7 +372,7 @@ impl DataDirectory {
     }
 
     fn open_engine(&self) -> Result<(Engine, Recovery), StoreError> {
-        let horizon = match self.identity.membership.has_peers() {
+        let horizon = match self.alive.is_some() {
             true => HorizonSource::Host,
             false => HorizonSource::Clock,
         };

@@ -12,14 +12,20 @@
 //! layout at each start. Its epoch 1 is built from the list in the identity, and from the default
 //! number of replicas that the node is started with.
 //!
+//! **The first peer.** A node that was alone does not record when it was alive. Before the record
+//! that names its first peer is durable, the file `alive` is. So its next start knows how long it
+//! was absent.
+//!
 //! **Caveats.** A directory whose record was removed cannot be told from one of an earlier release.
 //! Its epoch 1 is built again. Peers refuse the node if that is another record than theirs.
 
+use crate::alive_mark::AliveMark;
 use crate::error::StoreError;
 use crate::identity::{Identity, Membership};
+use crate::pause::PauseDetector;
 use crate::sealed;
 use cluster::{ClusterOrigin, LayoutRecord, default_from_of_new_cluster};
-use env::{Env, Fs};
+use env::{Clock, Env, Fs};
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -82,6 +88,20 @@ impl DirectoryCluster {
             Self::Recorded(membership) | Self::Named(membership) => membership.default_from.unwrap_or(nodes),
         }
     }
+}
+
+/// The layout record of the data directory `dir`, or of a copy of one, and the cluster that it
+/// describes as the node of the directory sees it. `None`: an earlier release made the directory.
+///
+/// # Errors
+/// [`StoreError`] if the identity or the record is corrupt or cannot be read.
+pub fn recorded_layout(fs: &dyn Fs, dir: &Path) -> Result<Option<(LayoutRecord, Membership)>, StoreError> {
+    let identity = Identity::load(fs, dir)?;
+    let record = find(fs, dir)?;
+    Ok(record.map(|record| {
+        let membership = membership_of(&record, &identity);
+        (record, membership)
+    }))
 }
 
 /// Default number of replicas in epoch 1. Earlier releases had the number of nodes.
@@ -187,11 +207,30 @@ pub(crate) struct LayoutFile {
     fs: Arc<dyn Fs>,
     dir: PathBuf,
     current: Mutex<Arc<LayoutRecord>>,
+    first_peer: FirstPeer,
+}
+
+/// What has to be durable before a node that was alone has a peer: that it has missed nothing until
+/// now. Otherwise its next start would not know for how long it was absent.
+pub(crate) struct FirstPeer {
+    pub(crate) tag: NodeTag,
+    pub(crate) clock: Arc<dyn Clock>,
+    pub(crate) alive: Arc<AliveMark>,
+    pub(crate) pauses: Arc<PauseDetector>,
+}
+
+impl FirstPeer {
+    fn prepare(&self, record: &LayoutRecord) -> Result<(), StoreError> {
+        self.alive.note(self.clock.now().wall)?;
+        let peers = record.members.iter().filter(|member| member.node_id != Some(self.tag));
+        self.pauses.begin(peers.map(|member| member.slot).collect());
+        Ok(())
+    }
 }
 
 impl LayoutFile {
-    pub(crate) fn new(fs: Arc<dyn Fs>, dir: &Path, record: LayoutRecord) -> Self {
-        Self { fs, dir: dir.to_owned(), current: Mutex::new(Arc::new(record)) }
+    pub(crate) fn new(fs: Arc<dyn Fs>, dir: &Path, record: LayoutRecord, first_peer: FirstPeer) -> Self {
+        Self { fs, dir: dir.to_owned(), current: Mutex::new(Arc::new(record)), first_peer }
     }
 
     /// The record that was adopted last.
@@ -213,6 +252,9 @@ impl LayoutFile {
             && !record.follows_other_first(&current)
         {
             return Err(StoreError::LayoutRefused { detail: error.to_string() });
+        }
+        if current.members.len() == 1 && record.members.len() > 1 {
+            self.first_peer.prepare(&record)?;
         }
         store(&*self.fs, &self.dir, &record)?;
         *current = record;

@@ -59,7 +59,7 @@ pub use identity::{HASH_VERSION, IDENTITY_FILE, Identity, Membership, PARTITIONS
 pub use identity_mismatch::IdentityMismatch;
 pub use ingest::EntityIngest;
 pub use joining::{JoinRequest, JoiningDirectory, cluster_of};
-pub use layout_file::{DirectoryCluster, LAYOUT_FILE};
+pub use layout_file::{DirectoryCluster, LAYOUT_FILE, recorded_layout};
 pub use name_watch::NameWatch;
 pub use recovered_layout::{BEFORE_RECOVERY_SUFFIX, Recover, RecoveredLayout, recover_layout};
 pub use restored::{AfterRestore, prepare_restored};

@@ -46,7 +46,7 @@ pub(crate) struct PauseDetector {
     clock: Arc<dyn Clock>,
     dir: PathBuf,
     away_max: Duration,
-    peers: NodeSet,
+    peers: Mutex<NodeSet>,
     /// Number of absences that hints do not certainly cover.
     absences: AtomicU64,
     state: Mutex<State>,
@@ -65,7 +65,15 @@ impl PauseDetector {
     pub(crate) fn new(clock: Arc<dyn Clock>, dir: &Path, away_max: Duration, peers: NodeSet) -> Self {
         let state = State::Running { now: clock.now(), since_boot: clock.since_boot() };
         let absences = AtomicU64::new(0);
-        Self { clock, dir: dir.to_owned(), away_max, peers, absences, state: Mutex::new(state) }
+        let (dir, peers, state) = (dir.to_owned(), Mutex::new(peers), Mutex::new(state));
+        Self { clock, dir, away_max, peers, absences, state }
+    }
+
+    /// Begins to observe a node that was alone and gets these peers. It has missed nothing before.
+    pub(crate) fn begin(&self, peers: NodeSet) {
+        let now = State::Running { now: self.clock.now(), since_boot: self.clock.since_boot() };
+        *self.peers.lock().unwrap_or_else(PoisonError::into_inner) = peers;
+        *self.state.lock().unwrap_or_else(PoisonError::into_inner) = now;
     }
 
     /// Number of absences since the store was opened that were longer than hints certainly cover.
@@ -93,7 +101,8 @@ impl PauseDetector {
                 // Hints cover a shorter absence, as after a restart.
                 if missed > RESTART_MAX && (passed > RESTART_MAX || alive.is_caught_up()) {
                     let absences = self.absences() + 1;
-                    alive.set_behind_unrecorded(self.peers, absences);
+                    let peers = *self.peers.lock().unwrap_or_else(PoisonError::into_inner);
+                    alive.set_behind_unrecorded(peers, absences);
                     self.absences.store(absences, Ordering::Release);
                 }
             }

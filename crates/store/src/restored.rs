@@ -36,11 +36,12 @@
 use crate::alive_mark::{AfterAbsence, AliveMark};
 use crate::directory::{self, SHARD};
 use crate::error::StoreError;
-use crate::identity::{Identity, Membership};
+use crate::identity::Identity;
+use crate::layout_file;
 use crate::log_mark;
 use crate::sealed::{self, field};
 
-use cluster::{GenerationHistory, NODES_MAX, NodeIndex, NodeRecord, NodeSet, SyncState};
+use cluster::{GenerationHistory, LayoutMember, LayoutRecord, NodeRecord, NodeSet, SyncState};
 use env::{Env, Fs, OpenMode};
 use std::collections::BTreeMap;
 use std::io;
@@ -91,7 +92,7 @@ pub fn prepare_restored(env: &Env, dir: &Path, after: AfterRestore) -> Result<Id
         identity.store(fs, dir)?;
     }
     log_mark::remove(fs, dir)?;
-    if identity.membership.has_peers() {
+    if has_peers(fs, dir, &identity)? {
         mark(fs, dir, CopyState::Decided(after))?;
     }
     Ok(identity)
@@ -108,7 +109,7 @@ fn load_whole(env: &Env, dir: &Path) -> Result<Identity, StoreError> {
         }
         identity => identity?,
     };
-    if identity.membership.has_peers() {
+    if has_peers(fs, dir, &identity)? {
         let alive = AliveMark::new(Arc::clone(&env.fs), dir);
         alive
             .absence_at(env.clock.now().wall)?
@@ -169,8 +170,8 @@ impl AfterRestore {
         }
     }
 
-    /// Derives the node record from `record`, which the copy contains.
-    pub(crate) fn record(self, record: NodeRecord, membership: &Membership) -> NodeRecord {
+    /// Derives the node record from `record`, which the copy contains. `peers`: all other nodes.
+    pub(crate) fn record(self, record: NodeRecord, peers: NodeSet) -> NodeRecord {
         let revision = record.revision + 1;
         match self {
             Self::Rebuild => NodeRecord {
@@ -181,7 +182,7 @@ impl AfterRestore {
                 ..record
             },
             Self::Keep => {
-                let repair_pending = record.repair_pending.union(peers_of(membership));
+                let repair_pending = record.repair_pending.union(peers);
                 NodeRecord { revision, repair_pending, peer_generations: BTreeMap::new(), ..record }
             }
         }
@@ -189,10 +190,21 @@ impl AfterRestore {
 }
 
 /// All nodes except this one.
-pub(crate) fn peers_of(membership: &Membership) -> NodeSet {
-    let is_peer = |name: &String| Some(name) != membership.own.as_ref();
-    let nodes = (0..NODES_MAX as u8).map(NodeIndex).zip(&membership.nodes);
-    nodes.filter(|(_, name)| is_peer(name)).map(|(node, _)| node).collect()
+///
+/// `record` names the members. The identity has those of the first start of the directory.
+pub(crate) fn peers_of(record: &LayoutRecord, identity: &Identity) -> NodeSet {
+    let own = layout_file::membership_of(record, identity).own;
+    let is_own =
+        |member: &LayoutMember| member.node_id == Some(identity.tag) || own.as_ref() == Some(&member.url);
+    let peers = record.members.iter().filter(|member| !is_own(member)).map(|member| member.slot);
+    if record.members.len() > 1 { peers.collect() } else { NodeSet::EMPTY }
+}
+
+/// Whether the node of the directory `dir` has peers: by its layout record, or by its identity if
+/// it has none.
+pub(crate) fn has_peers(fs: &dyn Fs, dir: &Path, identity: &Identity) -> Result<bool, StoreError> {
+    let record = layout_file::find(fs, dir)?;
+    Ok(record.map_or_else(|| identity.membership.has_peers(), |record| record.members.len() > 1))
 }
 
 fn text(copied: CopyState) -> String {
@@ -217,6 +229,9 @@ fn decode(bytes: &[u8]) -> Result<CopyState, String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::identity::Membership;
+    use cluster::{ClusterOrigin, NodeIndex};
+    use stdx::NodeTag;
 
     /// The first release with checkpoints wrote these bytes. Every later release must read them.
     #[test]
@@ -240,9 +255,21 @@ mod tests {
 
     #[test]
     fn all_other_nodes_are_peers() {
-        let names = ["http://a:1", "http://b:1", "http://c:1"].map(str::to_owned);
-        let membership = Membership::of(names.to_vec());
+        let nodes = ["http://a:1", "http://b:1", "http://c:1"].map(str::to_owned).to_vec();
+        let identity =
+            |own: &str| Identity::without_log_mark(NodeTag(9), Membership::of(nodes.clone()).seen_by(own));
+        let of = |nodes: Vec<String>| {
+            let origin =
+                ClusterOrigin { nodes, partitions: 4, hash_version: 1, default_from: 1, tag: NodeTag(9) };
+            LayoutRecord::first(origin).expect("a cluster")
+        };
         let set = |indexes: &[u8]| indexes.iter().copied().map(NodeIndex).collect::<NodeSet>();
-        assert_eq!(peers_of(&membership.seen_by("http://b:1")), set(&[0, 2]));
+        let mut record = of(nodes.clone());
+        assert_eq!(peers_of(&record, &identity("http://b:1")), set(&[0, 2]), "by its address");
+        record.members[2].node_id = Some(NodeTag(9));
+        assert_eq!(peers_of(&record, &identity("http://moved:1")), set(&[0, 1]), "by its id");
+        record.members.remove(0);
+        assert_eq!(peers_of(&record, &identity("http://c:1")), set(&[1]), "slots, not positions");
+        assert_eq!(peers_of(&of(Vec::new()), &identity("http://a:1")), NodeSet::EMPTY, "it is alone");
     }
 }

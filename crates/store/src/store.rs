@@ -43,8 +43,8 @@ pub struct Store {
     pub(crate) record_versions: Arc<RecordVersions>,
     pub(crate) snapshots: Arc<Snapshots>,
     pub(crate) checkpoints: Arc<Checkpoints>,
-    /// `None` for a standalone node.
-    pub(crate) alive: Option<Arc<AliveMark>>,
+    /// Of no effect while the node is alone.
+    pub(crate) alive: Arc<AliveMark>,
     pub(crate) layout: Arc<LayoutFile>,
     pub(crate) votes: Arc<VotesFile>,
     pub(crate) log_mark: Arc<LogMark>,
@@ -287,11 +287,17 @@ impl Store {
     /// keeps deletes that are newer than `exchanged_to`, the time up to which the replicas have
     /// exchanged all deletes. The host calls this regularly for a node with peers; until the first
     /// call nothing is dropped. A standalone node judges by its own clock, and the call has no
-    /// effect.
+    /// effect. A node that was alone when it was opened follows the calls from the layout record on
+    /// that names a peer.
     pub fn set_horizon(&self, wall: WallTime, exchanged_to: WallTime) {
-        if self.engine.options().horizon == HorizonSource::Host {
+        if self.engine.options().horizon == HorizonSource::Host || self.has_peers() {
             self.engine.set_horizon(wall, exchanged_to);
         }
+    }
+
+    /// Whether the layout record has other nodes.
+    fn has_peers(&self) -> bool {
+        self.layout.current().members.len() > 1
     }
 
     /// Number of snapshots closed because of their memory since the store was opened.
@@ -314,9 +320,9 @@ impl Store {
     /// [`Store::check_for_pause`]. The previous record stays valid.
     pub fn note_alive(&self, wall: WallTime) -> Result<(), StoreError> {
         self.check_for_pause()?;
-        match (&self.alive, node_record::find(&self.engine)?) {
-            (Some(alive), Some((record, _))) => alive.advance(wall, &record),
-            _ => Ok(()),
+        match node_record::find(&self.engine)?.filter(|_| self.has_peers()) {
+            Some((record, _)) => self.alive.advance(wall, &record),
+            None => Ok(()),
         }
     }
 
@@ -328,7 +334,7 @@ impl Store {
     /// # Errors
     /// [`StoreError`] if the file cannot be read or written. The previous record stays valid.
     pub fn limit_alive(&self, supported: WallTime) -> Result<(), StoreError> {
-        self.alive.as_ref().map_or(Ok(()), |alive| alive.limit(supported))
+        if self.has_peers() { self.alive.limit(supported) } else { Ok(()) }
     }
 
     /// Checks whether the process was paused since the last call. The host calls this about once a
@@ -339,7 +345,7 @@ impl Store {
     /// long that the data must not be used before a new start has judged the absence. The host ends
     /// the process; nothing more is recorded.
     pub fn check_for_pause(&self) -> Result<(), StoreError> {
-        self.alive.as_ref().map_or(Ok(()), |alive| self.pauses.check(alive))
+        if self.has_peers() { self.pauses.check(&self.alive) } else { Ok(()) }
     }
 
     /// Number of pauses since the store was opened that were too long for hints to certainly
@@ -353,8 +359,8 @@ impl Store {
     /// is durable in the node record, or it is complete. From then on the repair determines when
     /// the node has heard of all deletes.
     pub fn note_repair_recorded(&self, absences: u64) {
-        if let Some(alive) = self.alive.as_ref().filter(|_| absences > 0) {
-            alive.note_repair_recorded(absences);
+        if self.has_peers() && absences > 0 {
+            self.alive.note_repair_recorded(absences);
         }
     }
 
