@@ -24,13 +24,16 @@ mod restore;
 mod transfer;
 mod utc;
 mod verify;
+mod whole_cluster;
 
 pub use backup::{BackupOptions, BackupReport, back_up};
 pub use checksum::{Checksum, ParseChecksumError};
 pub use error::{CtlError, CtlErrorKind};
 pub use node::{NodeAddress, NodeCheckpoint};
 pub use progress::{OperationProgress, ProgressObserver};
-pub use repository::{AddedBackup, BackupFile, BackupManifest, BackupNumber, Repository, RetentionReport};
+pub use repository::{
+    AddedBackup, BackupFile, BackupLayout, BackupManifest, BackupNumber, Repository, RetentionReport,
+};
 pub use restore::restore;
 pub use transfer::{
     Export, ExportReport, FAILURES_SHOWN_MAX, FailedEntry, Import, ImportReport, PartialFile,
@@ -38,3 +41,4 @@ pub use transfer::{
 };
 pub use utc::utc;
 pub use verify::{RepositoryReport, verify_repository};
+pub use whole_cluster::{WholeClusterRefusal, check_whole_cluster};

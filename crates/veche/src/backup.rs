@@ -114,8 +114,24 @@ pub(crate) fn document_with(manifest: &BackupManifest, name: &str, value: impl I
         "files": manifest.files.len(),
         "bytes": manifest.bytes(),
     });
+    if let Some(layout) = &manifest.layout {
+        document["layout_epoch"] = layout.epoch.into();
+        document["placement_epoch"] = layout.placement_epoch.into();
+        document["layout_changing"] = layout.is_changing.into();
+    }
     document[name] = value.into();
     document
+}
+
+/// What lines about a backup add if data has moved between nodes before it; otherwise nothing.
+pub(crate) fn placement_of(manifest: &BackupManifest) -> String {
+    match &manifest.layout {
+        Some(layout) if layout.is_changing => {
+            format!(", placement epoch {}, while a change of the layout was running", layout.placement_epoch)
+        }
+        Some(layout) if layout.placement_epoch > 1 => format!(", placement epoch {}", layout.placement_epoch),
+        _ => String::new(),
+    }
 }
 
 /// The error for a backup that contains damaged tables.

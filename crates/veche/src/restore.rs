@@ -30,6 +30,10 @@ pub(crate) struct RestoreArguments {
     /// For a cluster of which every node is restored now, each from its own backup
     #[arg(long)]
     whole_cluster: bool,
+    /// With --whole-cluster, if data has moved between nodes before: the placement epoch that the
+    /// backups of all nodes have
+    #[arg(long, value_name = "EPOCH", requires = "whole_cluster")]
+    placement_epoch: Option<u64>,
     #[command(flatten)]
     report: ReportForm,
     #[command(flatten)]
@@ -45,6 +49,10 @@ pub(crate) fn run(arguments: &RestoreArguments) -> Result<(), String> {
     let manifest = repository.find(wanted).and_then(|number| repository.manifest(number));
     let manifest = manifest.map_err(|error| with_readable_backup(&repository, &error))?;
     let after = arguments.after_restore(&manifest)?;
+    if arguments.whole_cluster {
+        ctl::check_whole_cluster(&repository, &manifest, arguments.placement_epoch)
+            .map_err(|refusal| refusal.to_string())?;
+    }
 
     let interrupt = Interrupt::watch()?;
     let mut display = Display::new("copying", arguments.progress).until(&interrupt);

@@ -1,6 +1,6 @@
 //! `veche verify`: verify a stopped node's data directory, or a backup repository.
 
-use crate::backup::document_with;
+use crate::backup::{document_with, placement_of};
 use crate::output::{ReportForm, print_line, print_note};
 use crate::progress::{Bytes, Count, Display, ProgressFlag};
 use crate::settings::DATA_DEFAULT;
@@ -218,10 +218,11 @@ fn document_of_repository(dir: &Path, report: &RepositoryReport) -> Value {
 fn lines_of(report: &RepositoryReport) -> Vec<String> {
     let backup = |(manifest, is_whole): &(ctl::BackupManifest, bool)| {
         format!(
-            "backup {} of node {:016x}, {}: {}, {}: {}",
+            "backup {} of node {:016x}, {}{}: {}, {}: {}",
             manifest.number,
             manifest.node.0,
             ctl::utc(manifest.taken),
+            placement_of(manifest),
             Count(manifest.files.len() as u64, "file"),
             Bytes(manifest.bytes()),
             if *is_whole { "all as written" } else { "DAMAGED" }

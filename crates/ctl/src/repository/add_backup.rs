@@ -1,10 +1,11 @@
 //! Taking a backup.
 
 use super::object::FileOrigin;
-use super::{BackupFile, BackupManifest, BackupNumber, Repository};
+use super::{BackupFile, BackupLayout, BackupManifest, BackupNumber, Repository};
 use crate::error::CtlError;
 use crate::files::{self, UNFINISHED};
 use crate::progress::{Meter, ProgressObserver};
+use cluster::{LayoutEpoch, LayoutRecord};
 use std::path::Path;
 use stdx::WallTime;
 use store::{IDENTITY_FILE, Identity};
@@ -82,13 +83,18 @@ impl Repository {
         let objects = self.objects();
         fs.sync_dir(&objects).map_err(CtlError::io("sync", &objects))?;
 
+        let (layout, membership) = match store::recorded_layout(fs, source)? {
+            Some((record, membership)) => (Some(layout_of(&record)), membership),
+            None => (None, identity.membership),
+        };
         let manifest = BackupManifest {
             number,
             node: identity.tag,
-            own: identity.membership.own.unwrap_or_default(),
-            nodes: identity.membership.nodes,
+            own: membership.own.unwrap_or_default(),
+            nodes: membership.nodes,
             taken,
             software: env!("CARGO_PKG_VERSION").to_owned(),
+            layout,
             files: backup_files,
         };
         files::replace(fs, &self.manifests(), &number.to_string(), &manifest.encode())?;
@@ -174,5 +180,14 @@ impl Repository {
         let path = self.object(&name);
         fs.rename(&unfinished, &path).map_err(CtlError::io("rename", &unfinished))?;
         Ok((name, contents))
+    }
+}
+
+fn layout_of(record: &LayoutRecord) -> BackupLayout {
+    BackupLayout {
+        epoch: record.epoch.0,
+        placement_epoch: record.changed.iter().copied().max().unwrap_or(LayoutEpoch::FIRST).0,
+        is_changing: record.plan.is_some(),
+        hash: record.hash().to_string(),
     }
 }

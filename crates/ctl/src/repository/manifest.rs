@@ -12,8 +12,14 @@ use std::path::Path;
 use std::str::{FromStr, Lines};
 use stdx::{NodeTag, WallTime};
 
-const HEADER: &str = "veche-backup 1";
+const HEADER: &str = "veche-backup 2";
+/// Header of a manifest without the line `layout`: of a directory without a layout record, or of an
+/// earlier release.
+const HEADER_WITHOUT_LAYOUT: &str = "veche-backup 1";
 const SEAL: &str = "xxh3 ";
+/// A change of the layout was running, or none was.
+const CHANGING: &str = "changing";
+const STEADY: &str = "steady";
 /// Minimum number of digits: backups sort by name up to a million of them.
 const NUMBER_DIGITS: usize = 6;
 
@@ -50,8 +56,24 @@ pub struct BackupManifest {
     pub taken: WallTime,
     /// Version of the program that took the backup.
     pub software: String,
+    /// The layout of the cluster at that time. `None`: the backup does not say.
+    pub layout: Option<BackupLayout>,
     /// Files of the data directory, in the order of their paths.
     pub files: Vec<BackupFile>,
+}
+
+/// The layout of the cluster in a backup.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct BackupLayout {
+    /// Epoch of the layout record.
+    pub epoch: u64,
+    /// Epoch in which the replicas of some partition changed last; 1 if they never did. Backups of
+    /// nodes with equal ones were made while each partition had the same nodes.
+    pub placement_epoch: u64,
+    /// Whether a change of the layout was running: data was on its way between nodes.
+    pub is_changing: bool,
+    /// SHA-256 of the record, in hexadecimal digits.
+    pub hash: String,
 }
 
 /// A file of a backup.
@@ -79,14 +101,19 @@ impl BackupManifest {
     }
 
     pub(super) fn encode(&self) -> Vec<u8> {
-        let Self { number, node, own, nodes, taken, software, files } = self;
+        let Self { number, node, own, nodes, taken, software, layout, files } = self;
+        let header = if layout.is_some() { HEADER } else { HEADER_WITHOUT_LAYOUT };
         let mut text = format!(
-            "{HEADER}\nnumber {number}\nnode {:016x}\nself {own}\nnodes {}\ntaken {}\nsoftware {software}\nfiles {}\n",
+            "{header}\nnumber {number}\nnode {:016x}\nself {own}\nnodes {}\ntaken {}\nsoftware {software}\n",
             node.0,
             nodes.join(","),
             taken.micros_since_unix_epoch(),
-            files.len()
         );
+        if let Some(BackupLayout { epoch, placement_epoch, is_changing, hash }) = layout {
+            let state = if *is_changing { CHANGING } else { STEADY };
+            text.push_str(&format!("layout {epoch} {placement_epoch} {state} {hash}\n"));
+        }
+        text.push_str(&format!("files {}\n", files.len()));
         for BackupFile { path, bytes, checksum, object } in files {
             text.push_str(&format!("{checksum} {bytes} {object} {path}\n"));
         }
@@ -98,7 +125,10 @@ impl BackupManifest {
     /// Decodes the output of [`BackupManifest::encode`]. The error describes the violation.
     pub(super) fn decode(bytes: &[u8]) -> Result<Self, String> {
         let text = std::str::from_utf8(bytes).map_err(|_| "it is not text")?;
-        let mut lines = unseal(text, HEADER)?.lines();
+        let with_layout = unseal(text, HEADER);
+        let has_layout = with_layout.is_ok();
+        let body = with_layout.or_else(|error| unseal(text, HEADER_WITHOUT_LAYOUT).map_err(|_| error))?;
+        let mut lines = body.lines();
         let number = parsed(&mut lines, "number")?;
         let node = field(&mut lines, "node")?;
         let node = u64::from_str_radix(node, 16).map_err(|_| format!("{node:?} is not the tag of a node"))?;
@@ -107,12 +137,30 @@ impl BackupManifest {
         let nodes = nodes.split(',').filter(|node| !node.is_empty()).map(str::to_owned).collect();
         let taken = WallTime::from_micros_since_unix_epoch(parsed(&mut lines, "taken")?);
         let software = field(&mut lines, "software")?.to_owned();
+        let layout = has_layout.then(|| BackupLayout::decode(field(&mut lines, "layout")?)).transpose()?;
         let count: usize = parsed(&mut lines, "files")?;
         let files = lines.map(BackupFile::decode).collect::<Result<Vec<_>, _>>()?;
         if files.len() != count || !files.is_sorted_by(|before, after| before.path < after.path) {
             return Err("its list of files is inconsistent".to_owned());
         }
-        Ok(Self { number, node: NodeTag(node), own, nodes, taken, software, files })
+        Ok(Self { number, node: NodeTag(node), own, nodes, taken, software, layout, files })
+    }
+}
+
+impl BackupLayout {
+    /// Decodes what follows the name of the line.
+    fn decode(text: &str) -> Result<Self, String> {
+        let words: Vec<_> = text.split(' ').collect();
+        let [epoch, placement_epoch, state @ (STEADY | CHANGING), hash] = words[..] else {
+            return Err(format!("{text:?} is not a layout"));
+        };
+        let number = |text: &str| text.parse().map_err(|_| format!("{text:?} is not an epoch"));
+        Ok(Self {
+            epoch: number(epoch)?,
+            placement_epoch: number(placement_epoch)?,
+            is_changing: state == CHANGING,
+            hash: hash.to_owned(),
+        })
     }
 }
 
@@ -198,6 +246,7 @@ mod tests {
             nodes: vec!["http://a:1".to_owned(), "http://b:1".to_owned()],
             taken: WallTime::from_micros_since_unix_epoch(1_767_225_600_000_000),
             software: "0.1.0".to_owned(),
+            layout: None,
             files: vec![file("identity", 120), file("shard-000/tables/0000000000000001.sst", 4_096)],
         }
     }
@@ -217,9 +266,26 @@ mod tests {
         assert_eq!(BackupManifest::decode(bytes.as_bytes()), Ok(manifest()));
     }
 
+    fn with_layout(is_changing: bool) -> BackupManifest {
+        let layout = BackupLayout { epoch: 9, placement_epoch: 7, is_changing, hash: "0ab1".to_owned() };
+        BackupManifest { layout: Some(layout), ..manifest() }
+    }
+
+    #[test]
+    fn a_manifest_of_version_2_names_the_layout() {
+        for (is_changing, line) in
+            [(false, "\nlayout 9 7 steady 0ab1\n"), (true, "\nlayout 9 7 changing 0ab1\n")]
+        {
+            let bytes = with_layout(is_changing).encode();
+            let text = String::from_utf8_lossy(&bytes);
+            assert!(text.starts_with("veche-backup 2\n") && text.contains(line), "{text}");
+            assert_eq!(BackupManifest::decode(&bytes), Ok(with_layout(is_changing)));
+        }
+    }
+
     #[test]
     fn every_flipped_bit_and_every_cut_is_found() {
-        let bytes = manifest().encode();
+        let bytes = with_layout(true).encode();
         for bit in 0..bytes.len() * 8 {
             let mut flipped = bytes.clone();
             flipped[bit / 8] ^= 1 << (bit % 8);

@@ -21,7 +21,7 @@ mod object;
 mod retention;
 
 pub use add_backup::AddedBackup;
-pub use manifest::{BackupFile, BackupManifest, BackupNumber};
+pub use manifest::{BackupFile, BackupLayout, BackupManifest, BackupNumber};
 pub use retention::RetentionReport;
 
 use crate::error::CtlError;
