@@ -1,12 +1,16 @@
 //! The documents of changes of the layout: the preview of a plan, and the running change.
 
 use crate::layout::rounded;
+use crate::layout_wait::{SeenWaits, describe_plan};
 use cluster::{
-    CopyObstacle, CopyStatus, LayoutRecord, MemberPreview, NodeIndex, PairMove, PlacementPreview,
-    PlannedChange, SwapWait,
+    LayoutRecord, MemberPreview, NodeIndex, PLAN_STALLED_AFTER, PairMove, PlacementPreview, PlannedChange,
+    SwapWait,
 };
 use serde::Serialize;
 use std::time::Duration;
+
+/// Most waits, and most lines of advice, in a warning. The document has all of them.
+const WAITS_WARNED_MAX: usize = 3;
 
 /// The preview of a plan, and the name by which it is applied.
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -92,6 +96,13 @@ pub struct RunningPlanDocument {
     pub seconds: u64,
     /// Time left, if copies move as fast as until now.
     pub seconds_left: Option<u64>,
+    /// Time since the last progress that the answering node has noticed.
+    pub seconds_without_progress: u64,
+    /// The reason why no further step begins and the change does not end; `None` if there is none,
+    /// or if the change waits for its steps.
+    pub waits_for: Option<String>,
+    /// What an operator can do. Empty: wait.
+    pub advice: Vec<String>,
     /// The pairs of members that exchange partitions now.
     pub steps: Vec<RunningStepDocument>,
 }
@@ -138,8 +149,8 @@ pub struct SeenProgress {
     /// The event that each running swap waits for, in the order of the record, and the time for
     /// which the node has known its phase.
     pub waits: Vec<(Option<SwapWait>, Duration)>,
-    /// The copies of the answering node.
-    pub copies: Vec<CopyStatus>,
+    /// Further facts about what the change waits for.
+    pub known: SeenWaits,
 }
 
 impl PlanDocument {
@@ -231,18 +242,18 @@ impl RunningPlanDocument {
             _ => None,
         };
         let url = |slot| record.member(slot).map_or_else(String::new, |member| member.url.clone());
-        let unseen = (None, Duration::ZERO);
+        let (known, unseen) = (&seen.known, (None, Duration::ZERO));
         let steps = plan.swaps.iter().enumerate().map(|(index, swap)| {
-            let (wait, known) = seen.waits.get(index).copied().unwrap_or(unseen);
-            let copy = seen.copies.iter().find(|copy| (copy.loser, copy.gainer) == swap.pair());
+            let (wait, since) = seen.waits.get(index).copied().unwrap_or(unseen);
+            let copy = known.copies.iter().find(|copy| (copy.loser, copy.gainer) == swap.pair());
             RunningStepDocument {
                 from: url(swap.loser),
                 to: url(swap.gainer),
                 phase: swap.phase.name(),
                 partitions: swap.partitions.len(),
                 since_epoch: swap.since.0,
-                seconds: known.as_secs(),
-                waits_for: describe(wait, copy, url),
+                seconds: since.as_secs(),
+                waits_for: known.describe_step(wait, copy, url),
                 copy: copy.map(|copy| CopyDocument {
                     permille: copy.permille,
                     cells: copy.cells,
@@ -250,6 +261,15 @@ impl RunningPlanDocument {
                 }),
             }
         });
+        let waits =
+            plan.swaps.iter().enumerate().map(|(index, _)| seen.waits.get(index).copied().unwrap_or(unseen));
+        let of_steps = waits.filter_map(|(wait, _)| known.advise_on_step(wait, url));
+        let mut advice = Vec::new();
+        for line in of_steps.chain(known.advise_on_plan(url)) {
+            if !advice.contains(&line) {
+                advice.push(line);
+            }
+        }
         Some(Self {
             began: plan.began.0,
             state,
@@ -258,39 +278,88 @@ impl RunningPlanDocument {
             copies_moved,
             seconds: seen.followed.as_secs(),
             seconds_left,
+            seconds_without_progress: known.without_progress.as_secs(),
+            waits_for: known.plan_wait.map(|wait| describe_plan(wait, url)),
+            advice,
             steps: steps.collect(),
         })
     }
-}
 
-fn describe(wait: Option<SwapWait>, copy: Option<&CopyStatus>, url: impl Fn(NodeIndex) -> String) -> String {
-    match wait {
-        None => "not known yet".to_owned(),
-        Some(SwapWait::Copy { gainer }) => {
-            let progress = copy.map_or_else(String::new, |copy| {
-                let obstacle = copy.obstacle.map(|obstacle| describe_obstacle(obstacle, &url));
-                let obstacle = obstacle.map_or_else(String::new, |obstacle| format!(", {obstacle}"));
-                format!(": {}.{} %{obstacle}", copy.permille / 10, copy.permille % 10)
-            });
-            format!("{} to copy the data{progress}", url(gainer))
+    /// Warning for the operator. `None`: the change makes progress, or waits for its operator.
+    pub fn warning(&self) -> Option<String> {
+        if self.seconds_without_progress < PLAN_STALLED_AFTER.as_secs() {
+            return None;
         }
-        Some(SwapWait::Fence { node }) => format!("{} to refuse requests of older epochs", url(node)),
-        Some(SwapWait::FenceOfOthers { dead }) => {
-            format!("the other replicas to refuse requests of older epochs, because {} is dead", url(dead))
-        }
-        Some(SwapWait::Driver) => "a voter to decide the next phase".to_owned(),
+        let of_steps = self.steps.iter().map(|step| step.waits_for.as_str());
+        let mut waits: Vec<_> = of_steps.chain(self.waits_for.as_deref()).collect();
+        waits.dedup();
+        waits.truncate(WAITS_WARNED_MAX);
+        let waits = match waits.is_empty() {
+            true => String::new(),
+            false => format!(" It waits for {}.", waits.join("; ")),
+        };
+        let advice: String = self
+            .advice
+            .iter()
+            .take(WAITS_WARNED_MAX)
+            .map(|line| format!(" {}.", capitalized(line)))
+            .collect();
+        Some(format!(
+            "The change of the layout that began in epoch {} has made no progress for {} min.{waits}{advice}",
+            self.began,
+            self.seconds_without_progress / 60
+        ))
     }
 }
 
-/// The reason why a copy does not go on, for operators.
-pub fn describe_obstacle(obstacle: CopyObstacle, url: impl Fn(NodeIndex) -> String) -> String {
-    match obstacle {
-        CopyObstacle::Fence => "it does not refuse requests of older epochs yet".to_owned(),
-        CopyObstacle::NotReadEligible => "it is being rebuilt".to_owned(),
-        CopyObstacle::Purge => "it removes what it held of these partitions before".to_owned(),
-        CopyObstacle::DiskFull => "its disk is full".to_owned(),
-        CopyObstacle::Stalled => "its storage cannot keep up".to_owned(),
-        CopyObstacle::Store => "its storage has refused the data".to_owned(),
-        CopyObstacle::Source { node } => format!("{} does not send the data yet", url(node)),
+/// The sentence with a capital letter.
+fn capitalized(sentence: &str) -> String {
+    let mut characters = sentence.chars();
+    let first = characters.next().map(|first| first.to_ascii_uppercase());
+    first.into_iter().chain(characters).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn document(seconds_without_progress: u64) -> RunningPlanDocument {
+        let step = |to: &str, waits_for: &str| RunningStepDocument {
+            from: "http://a:1".to_owned(),
+            to: to.to_owned(),
+            phase: "prepare",
+            partitions: 1,
+            since_epoch: 5,
+            seconds: 400,
+            waits_for: waits_for.to_owned(),
+            copy: None,
+        };
+        RunningPlanDocument {
+            began: 4,
+            state: "running",
+            bytes_per_second: None,
+            copies_left: Some(3),
+            copies_moved: Some(0),
+            seconds: 400,
+            seconds_left: None,
+            seconds_without_progress,
+            waits_for: None,
+            advice: vec!["make room on the disk of http://b:1".to_owned()],
+            steps: vec![
+                step("http://b:1", "http://b:1 to copy the data"),
+                step("http://b:1", "http://b:1 to copy the data"),
+            ],
+        }
+    }
+
+    #[test]
+    fn a_change_without_progress_is_warned_of_with_its_waits_and_advice() {
+        assert_eq!(document(299).warning(), None);
+        let expected = "The change of the layout that began in epoch 4 has made no progress for 6 min. It waits for \
+                        http://b:1 to copy the data. Make room on the disk of http://b:1.";
+        assert_eq!(document(370).warning().as_deref(), Some(expected));
+        let bare = RunningPlanDocument { steps: Vec::new(), advice: Vec::new(), ..document(300) };
+        let told = bare.warning().expect("a warning");
+        assert!(told.ends_with("no progress for 5 min."), "{told}");
     }
 }

@@ -26,6 +26,7 @@ pub mod entries;
 mod head_check;
 mod layout;
 mod layout_plan;
+mod layout_wait;
 mod problem;
 mod slow;
 mod status;
@@ -46,8 +47,9 @@ pub use head_check::{FastPathRequest, HeadCheck, HeadLimits, HeadVerdict};
 pub use layout::{LayoutDocument, LayoutMemberDocument, SeenMember};
 pub use layout_plan::{
     CopyDocument, PlanDocument, PlanMemberDocument, PlanMoveDocument, RunningPlanDocument,
-    RunningStepDocument, SeenProgress, describe_obstacle,
+    RunningStepDocument, SeenProgress,
 };
+pub use layout_wait::{SeenWaits, describe_obstacle, describe_stall};
 pub use problem::Problem;
 pub use slow::{SlowRequest, SlowRequests, SlowStage};
 pub use status::{

@@ -138,6 +138,7 @@ impl EventCounters {
             | Event::CopyBegan { .. }
             | Event::CopyBlocked { .. }
             | Event::CopyEnded { .. }
+            | Event::PlanStalled { .. }
             | Event::SettledAsNew { .. } => {}
             Event::RoundInFuture { at } => {
                 tracing::warn!(

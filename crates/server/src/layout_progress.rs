@@ -3,7 +3,7 @@
 //! **Caveats.** A restart of the process begins to follow the change anew: times and the number of
 //! moved copies count from there.
 
-use api::{RunningPlanDocument, SeenProgress};
+use api::{RunningPlanDocument, SeenProgress, SeenWaits};
 use cluster::{AgreementStatus, LayoutEpoch, LayoutRecord, NodeIndex};
 use parking_lot::Mutex;
 use std::collections::BTreeMap;
@@ -55,9 +55,9 @@ impl LayoutProgress {
         now: Instant,
     ) -> Option<RunningPlanDocument> {
         let plan = record.plan.as_ref()?;
-        let waits = agreement.filter(|agreement| agreement.epoch == record.epoch);
-        let copies = waits.map_or_else(Vec::new, |agreement| agreement.copies.clone());
-        let waits = waits.map_or(&[][..], |agreement| &agreement.waits);
+        let current = agreement.filter(|agreement| agreement.epoch == record.epoch);
+        let known_waits = current.map_or_else(SeenWaits::default, |agreement| seen_waits(agreement, now));
+        let waits = current.map_or(&[][..], |agreement| &agreement.waits);
         let followed = self.0.lock();
         let followed = followed.as_ref().filter(|followed| followed.began == plan.began);
         let known = |swap: &cluster::PairSwap| {
@@ -70,18 +70,34 @@ impl LayoutProgress {
             followed: followed.map_or(Duration::ZERO, |followed| now.saturating_since(followed.since)),
             copies_left_first: followed.map_or(0, |followed| followed.copies_left_first),
             waits: waits.collect(),
-            copies,
+            known: known_waits,
         };
         RunningPlanDocument::of(record, &seen)
     }
+}
+
+fn seen_waits(agreement: &AgreementStatus, now: Instant) -> SeenWaits {
+    SeenWaits {
+        without_progress: without_progress(agreement, now),
+        plan_wait: agreement.plan_wait,
+        copies: agreement.copies.clone(),
+        copying: agreement.copying.clone(),
+        unheard: agreement.unheard.clone(),
+        lacks_voters: !agreement.has_majority(),
+    }
+}
+
+/// Time since the last progress of the running change that this node has noticed; 0 if none runs.
+pub(crate) fn without_progress(agreement: &AgreementStatus, now: Instant) -> Duration {
+    agreement.progressed_at.map_or(Duration::ZERO, |at| now.saturating_since(at))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
     use cluster::{
-        ClusterOrigin, CopyObstacle, CopyStatus, FEATURE_LEVEL_PLANS, PairSwap, PartitionId, PlacementChange,
-        PlacementPlan, RateLimit, RecordHash, SwapPhase, SwapWait,
+        ClusterOrigin, CopyObstacle, CopyProgress, CopyStatus, FEATURE_LEVEL_PLANS, PairSwap, PartitionId,
+        PlacementChange, PlacementPlan, RateLimit, RecordHash, SwapPhase, SwapWait,
     };
     use stdx::NodeTag;
 
@@ -153,11 +169,22 @@ mod tests {
                 bytes: 900,
                 obstacle: Some(CopyObstacle::DiskFull),
             }],
+            plan_wait: None,
+            progressed_at: Some(at(125)),
+            copying: vec![(
+                NodeIndex(0),
+                CopyProgress { bytes: 900, obstacle: Some(CopyObstacle::DiskFull) },
+            )],
+            unheard: vec![NodeIndex(2)],
         };
         let document = progress.document(&record, Some(&agreement), at(130)).expect("it runs");
         let expected = serde_json::json!({
             "began": 2, "state": "running", "bytes_per_second": 1_000, "copies_left": left - 1, "copies_moved": 1,
-            "seconds": 30, "seconds_left": 30 * (left - 1),
+            "seconds": 30, "seconds_left": 30 * (left - 1), "seconds_without_progress": 5, "waits_for": null,
+            "advice": [
+                "make room on the disk of http://a:1: the copy goes on by itself. Or end the change: veche layout cancel",
+                "start the voters that are out of reach",
+            ],
             "steps": [{
                 "from": "http://b:1", "to": "http://a:1", "phase": "prepare", "partitions": 2, "since_epoch": 2,
                 "seconds": 10, "waits_for": "http://a:1 to copy the data: 41.2 %, its disk is full",

@@ -80,6 +80,7 @@ pub(crate) fn of(source: &WarningSource<'_>) -> Vec<String> {
     warnings.extend(
         local.map(|local| LayoutStatus::of(local).warnings(now.mono, has_started)).into_iter().flatten(),
     );
+    warnings.extend(local.and_then(|local| of_running_change(local, now.mono)));
     warnings.extend(local.map(|local| of_stated_addresses(config, local, has_started)).into_iter().flatten());
     let peers = || nodes.iter().filter(|node| !node.is_self);
     peers().for_each(|node| warnings.extend(of_peer(node, lost.contains(&node.url.as_str()))));
@@ -114,6 +115,12 @@ pub(crate) fn of_overruled_settings(config: &Config, record: &LayoutRecord) -> V
 fn lost_members(record: &LayoutRecord) -> Vec<&str> {
     let lost = record.members.iter().filter(|member| member.state == MemberState::Dead);
     lost.map(|member| member.url.as_str()).collect()
+}
+
+/// Warns about a running change of the layout that makes no progress.
+fn of_running_change(local: &Local, now: Instant) -> Option<String> {
+    let status = LayoutStatus::of(local);
+    local.layout_progress.document(&status.record, status.agreement.as_deref(), now)?.warning()
 }
 
 /// Warns about addresses that nodes state for themselves and at which they were not reached.

@@ -19,6 +19,8 @@ const LIMITS: RequestLimits = RequestLimits { timeout: Duration::from_secs(30), 
 const HEAD: [&str; 7] = ["member", "zone", "weight", "share", "then", "receives", "gives"];
 /// The columns of the table of steps of the running change.
 const STEP_HEAD: [&str; 6] = ["from", "to", "phase", "partitions", "since", "waits for"];
+/// Time without progress of a change that is shown, at least, in seconds.
+const SHOWN_WITHOUT_PROGRESS_SECONDS: u64 = 60;
 
 /// Plan a change of the members, and show the data that it moves. The node keeps the plan until it
 /// is applied or the next one is made. Without changes, the balance of the members is restored.
@@ -308,6 +310,12 @@ pub(crate) fn running(plan: &Value) -> Vec<String> {
     if !steps.is_empty() {
         lines.extend(table::lines(STEP_HEAD, rows));
     }
+    lines.extend(plan["waits_for"].as_str().map(|wait| format!("waits for {wait}")));
+    if let Some(seconds @ SHOWN_WITHOUT_PROGRESS_SECONDS..) = plan["seconds_without_progress"].as_u64() {
+        lines.push(format!("no progress for {}", Time(Duration::from_secs(seconds))));
+    }
+    let advice = plan["advice"].as_array().map_or(&[][..], Vec::as_slice);
+    lines.extend(advice.iter().filter_map(Value::as_str).map(|line| format!("to do: {line}")));
     lines
 }
 
@@ -427,6 +435,19 @@ to begin it: veche layout apply 00000000000000ab --url http://a:1";
             "http://b:1  http://a:1  prepare  2           1 min 1 s  http://a:1 to copy the data",
         ];
         assert_eq!(running(&plan), expected);
+        plan["waits_for"] = json!("http://c:1 to be filled by the others");
+        plan["seconds_without_progress"] = json!(400);
+        plan["advice"] = json!(["make room", "start the voters"]);
+        let expected = [
+            "waits for http://c:1 to be filled by the others",
+            "no progress for 6 min 40 s",
+            "to do: make room",
+            "to do: start the voters",
+        ];
+        assert_eq!(running(&plan)[3..], expected);
+        plan["seconds_without_progress"] = json!(59);
+        (plan["waits_for"], plan["advice"]) = (Value::Null, json!([]));
+        assert_eq!(running(&plan).len(), 3, "a moment is not worth a line");
         plan["steps"] = json!([]);
         plan["state"] = json!("paused");
         plan["seconds_left"] = Value::Null;

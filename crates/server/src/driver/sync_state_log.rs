@@ -39,6 +39,13 @@ pub(super) fn log_event(local: &Local, event: &Event) {
             let (loser, took_ms) = (local.url_of(*loser), took.as_millis() as u64);
             tracing::info!(loser, cells, bytes, took_ms, "the node has copied the partitions that it gains");
         }
+        Event::PlanStalled { reason } => {
+            tracing::warn!(
+                waits_for = api::describe_stall(*reason, |node| local.url_of(node)),
+                "the change of the layout has made no progress for five minutes: veche layout show has all that it \
+                 waits for, and what can be done"
+            );
+        }
         Event::SettledAsNew { unheard } if unheard.is_empty() => {
             tracing::info!("no other node remembers this one: it is a node of a new cluster");
         }

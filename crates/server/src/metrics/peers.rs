@@ -2,10 +2,12 @@
 
 use super::exposition::{Exposition, Family, SECONDS};
 use super::source::MetricsSource;
+use crate::layout_progress::without_progress;
 use crate::layout_status::LayoutStatus;
 use crate::local::Local;
 use cluster::{HybridClock, NodeIndex, NodeStatus, PeerState, PeerStatus, RepairKind, SyncState};
 use std::sync::Arc;
+use std::time::Duration;
 use stdx::Hlc;
 
 const STATES: [(&str, PeerState); 4] = [
@@ -87,6 +89,10 @@ fn layout(out: &mut Exposition, source: &MetricsSource<'_>, peers: &[Peer], acco
     let help = "Voters on layout records that this node cannot reach, by their ids.";
     out.gauge("veche_layout_voters_unreachable", help)
         .count(&[], of(|status| status.unreachable_voters().len() as u64));
+    let help = "Time without progress of the running change of the layout; 0 while none runs.";
+    let agreement = source.local.and_then(|local| local.agreement.lock().clone());
+    let stalled = agreement.map_or(Duration::ZERO, |agreement| without_progress(&agreement, source.now.mono));
+    out.gauge("veche_layout_change_stalled_seconds", help).value(&[], stalled.as_secs_f64());
     let help = "Layout records of a peer that contradict the one of this node.";
     each(&mut out.counter("veche_layout_conflicts_total", help), peers, |peer| {
         source.process.counters.peer(peer.node).layout_conflicts.get()
