@@ -254,7 +254,7 @@ impl Node {
     /// Peers that must be heard before this node's reads count, because its directory is new.
     pub(super) fn peers_to_hear(&self) -> NodeSet {
         match self.record.durable().sync_state {
-            SyncState::Unsettled => self.unheard_peers(),
+            SyncState::Unsettled => self.unheard_peers().without(self.dead_peers()),
             SyncState::Rebuilding | SyncState::Settled => NodeSet::EMPTY,
         }
     }
@@ -322,8 +322,9 @@ impl Node {
         if !is_open(self.record.durable().sync_state) || !is_open(self.record.wanted().sync_state) {
             return;
         }
-        let unheard = self.unheard_peers();
-        let nodes = self.nodes_count();
+        let dead = self.dead_peers();
+        let unheard = self.unheard_peers().without(dead);
+        let nodes = self.nodes_count() - usize::from(dead.len());
         let is_heard = is_majority(nodes - usize::from(unheard.len()), nodes);
         if !is_heard || self.is_identity_report_missing() {
             return;

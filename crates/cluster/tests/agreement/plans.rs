@@ -7,7 +7,7 @@ use crate::world::{MILLISECOND, SECOND};
 use cluster::{
     AgreementEffect, CommandRefusal, FEATURE_LEVEL_MAX_DEFAULT, FEATURE_LEVEL_NAMED, FEATURE_LEVEL_PLANS,
     JoiningNode, LayoutCommand, LayoutCommandOutcome, LayoutEpoch, LayoutRecord, MemberState, NodeIndex,
-    PlacementChange, PlacementPlan, PlannedChange, SwapPhase,
+    PlacementChange, PlacementPlan, PlannedChange, SwapPhase, SyncState,
 };
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -194,18 +194,59 @@ fn a_change_of_the_weights_goes_through_the_phases_of_its_swaps() {
     }
 }
 
-#[test]
-fn a_node_that_has_joined_takes_the_place_of_another_one_which_is_removed() {
-    let mut cluster = started(3, 1);
-    let id = NodeTag(4);
-    let joining = JoiningNode {
-        id,
-        url: url(3),
+/// A node that asks to join, with the id and the address of this host.
+fn joining(host: usize) -> JoiningNode {
+    JoiningNode {
+        id: NodeTag(host as u64 + 1),
+        url: url(host),
         zone: String::new(),
         weight: 1,
         feature_level_max: FEATURE_LEVEL_PLANS,
-    };
-    carry_out_command(&mut cluster, 0, LayoutCommand::Join(joining));
+    }
+}
+
+/// The last leaving voter is replaced by a member that is active only once the plan has ended.
+#[test]
+fn a_plan_that_replaces_all_members_ends() {
+    let mut cluster = started(2, 1);
+    for host in 2..4 {
+        carry_out_command(&mut cluster, 0, LayoutCommand::Join(joining(host)));
+        let record = cluster.adopted(0);
+        (0..host).for_each(|host| cluster.state_fenced(host, record.epoch));
+        cluster.add_host(&record);
+        cluster.start(host);
+        cluster.run(3 * SECOND);
+    }
+    let replace = |old, new| PlacementChange::Replace { old: url(old), new: url(new), is_dead: false };
+    let plan = begin(&cluster, 0, &[replace(0, 2), replace(1, 3)]);
+    carry_out_command(&mut cluster, 0, plan);
+    carry_out_plan(&mut cluster);
+    let after = cluster.adopted(3);
+    let slots: Vec<_> = after.members.iter().map(|member| (member.slot.0, member.state)).collect();
+    assert_eq!(slots, [2, 3].map(|slot| (slot, MemberState::Active)));
+}
+
+/// Otherwise it could not take the place of that member, since it gains nothing before it is
+/// settled.
+#[test]
+fn a_node_that_joins_does_not_wait_for_a_dead_member() {
+    let mut cluster = started(3, 1);
+    cluster.crash(1);
+    cluster.run(3 * SECOND);
+    carry_out_command(&mut cluster, 0, LayoutCommand::DeclareDead(vec![NodeTag(2)]));
+    carry_out_command(&mut cluster, 0, LayoutCommand::Join(joining(3)));
+    let record = cluster.adopted(0);
+    [0, 2].into_iter().for_each(|host| cluster.state_fenced(host, record.epoch));
+    cluster.add_host(&record);
+    cluster.start(3);
+    cluster.run(3 * SECOND);
+    assert_eq!(cluster.node(3).status().sync_state, SyncState::Settled);
+}
+
+#[test]
+fn a_node_that_has_joined_takes_the_place_of_another_one_which_is_removed() {
+    let mut cluster = started(3, 1);
+    carry_out_command(&mut cluster, 0, LayoutCommand::Join(joining(3)));
     let record = cluster.adopted(0);
     assert_eq!(record.members[3].state, MemberState::Joining);
     (0..3).for_each(|host| cluster.state_fenced(host, record.epoch));

@@ -17,8 +17,10 @@
 //!    No later record has a lesser level, so a node of an earlier release is no member any more.
 //! 4. **A moved node.** A node that is linked states another URL than the record has: the URL is
 //!    replaced.
-//! 5. **Voters.** The voters are spread over the zones. One at a time is added, replaced or
-//!    removed. A voter that has forgotten its votes stays only while no other member can vote.
+//! 5. **Voters.** The voters are active members, and members that the running plan makes active:
+//!    it may replace all of the former. They are spread over the zones. One at a time is added,
+//!    replaced or removed. A voter that has forgotten its votes stays only while no other member
+//!    can vote.
 //! 6. **The running plan.** Its swaps take the steps that the statements of the members permit: see
 //!    [`plan_step`](super::plan_step).
 
@@ -196,11 +198,19 @@ fn with_next_voters(adopted: &LayoutRecord, heard: &HeardCluster) -> Option<Layo
 ///
 /// Only a member that is ready and votes is added. A voter that is not heard stays, unless it is
 /// dead or leaves. A majority of the voters after the step is ready and votes. The number of voters
-/// depends on the active members, whether they are heard or not. Otherwise two nodes that hear
-/// different members would add and remove the same voter in turn.
+/// depends on the active members and on those that the running plan makes active, whether they are
+/// heard or not. Otherwise two nodes that hear different members would add and remove the same
+/// voter in turn.
 fn next_voters(adopted: &LayoutRecord, heard: &HeardCluster) -> Option<Vec<NodeIndex>> {
     let is_voter = |member: &&LayoutMember| adopted.voters.contains(&member.slot);
-    let active = || adopted.members.iter().filter(|member| member.state == MemberState::Active);
+    let target = adopted.plan.as_ref().map_or(&[][..], |plan| &plan.target);
+    let holders: NodeSet = target.iter().copied().collect();
+    let is_active = |member: &&LayoutMember| match member.state {
+        MemberState::Active => true,
+        MemberState::Joining => holders.contains(member.slot),
+        MemberState::Leaving | MemberState::Dead => false,
+    };
+    let active = || adopted.members.iter().filter(is_active);
     let (forgetful, others): (Vec<_>, Vec<_>) =
         active().partition(|member| heard.has_forgotten_votes(member));
     let is_eligible = |member: &&LayoutMember| is_voter(member) || heard.is_able_voter(member);
