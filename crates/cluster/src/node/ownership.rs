@@ -48,8 +48,8 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 use stdx::{Instant, Now};
 
-/// Time between a failed request and the next one, and between two looks at a purge that a copy
-/// waits for.
+/// Time between a failed request and the next one, and between two looks at a purge that a copy or
+/// the next swap of a plan may wait for.
 const RETRY_AFTER: Duration = Duration::from_secs(1);
 /// Time between two looks at a purge that nothing waits for.
 const LOOK_EVERY: Duration = Duration::from_secs(10);
@@ -217,7 +217,9 @@ impl Node {
                     held.as_ref().map(owned_of) == self.ownership.disowned.as_ref().map(owned_of);
                 // A range that may not be owned yet is tried again later.
                 self.ownership.retry_at = now.mono + if is_unchanged { RETRY_AFTER } else { Duration::ZERO };
-                let waits = self.ownership.parts().any(|(partition, part)| self.is_wanted(partition, part));
+                // A running plan begins no swap by which this node gains a place while it purges.
+                let waits = self.adopted_layout().is_some_and(|record| record.plan.is_some())
+                    || self.ownership.parts().any(|(partition, part)| self.is_wanted(partition, part));
                 self.ownership.look_at = now.mono + if waits { RETRY_AFTER } else { LOOK_EVERY };
             }
             StoreResponse::Failed(_) => self.ownership.retry_at = now.mono + RETRY_AFTER,

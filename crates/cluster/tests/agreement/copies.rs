@@ -132,6 +132,38 @@ fn states_complete(cluster: &Cluster, host: usize) -> bool {
     sent.filter_map(|(.., message)| stated(message)).next().unwrap_or(false)
 }
 
+/// Whether a host states in its last heartbeat that it purges.
+fn states_purging(cluster: &Cluster, host: usize) -> bool {
+    let stated = |message: &Message| match message {
+        Message::Request { request: PeerRequest::Node(NodeRequest::Heartbeat(payload)), .. } => {
+            Some(payload.plan.is_purging)
+        }
+        _ => None,
+    };
+    let sent = cluster.world.sent.iter().rev().filter(|(from, ..)| *from == host);
+    sent.filter_map(|(.., message)| stated(message)).next().unwrap_or(false)
+}
+
+/// The next swap of the plan may wait for it.
+#[test]
+fn a_purge_is_looked_at_often_while_a_plan_runs() {
+    for has_plan in [true, false] {
+        let mut record = with_swap(4);
+        record.plan = record.plan.filter(|_| has_plan);
+        let mut cluster = Cluster::of(record, 1);
+        cluster.world.hosts[LOSER].store.holds_up_purges = true;
+        cluster.start_all();
+        cluster.run(3 * SECOND);
+        // It may have lost its places in epochs that it has not seen.
+        fence(&mut cluster, &[0, 1, 2, 3]);
+        cluster.run(2 * SECOND);
+        assert!(states_purging(&cluster, LOSER));
+        cluster.world.hosts[LOSER].store.holds_up_purges = false;
+        cluster.run(4 * SECOND);
+        assert_eq!(states_purging(&cluster, LOSER), !has_plan, "a plan runs: {has_plan}");
+    }
+}
+
 /// The first keys of the ranges that a host has asked others for, behind the first `skipped`
 /// messages, with the host that was asked.
 fn asked_by(cluster: &Cluster, host: usize, skipped: usize) -> Vec<(usize, Option<Key>)> {
