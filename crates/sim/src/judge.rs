@@ -6,13 +6,15 @@ use crate::check::observed_clocks::ObservedClocks;
 use crate::check::slow_disk::SlowDisk;
 use crate::check::{
     InvariantViolation, acks, clock_bound, deadlines, expiry, monotonic_reads, no_resurrection,
-    nothing_stored, one_reply, one_snapshot, quorum_reads, ranges, replica_sets, slow_disk, unique_versions,
-    validity,
+    nothing_stored, one_reply, one_snapshot, quorum_reads, ranges, removed_nodes, replica_sets, slow_disk,
+    unique_versions, validity,
 };
 use crate::history::{
     AgreementHistory, ClientOperation, ClientOutcome, CommandKind, DurableVersions, History, IssuedCells,
     ScanEnd, ScanHistory,
 };
+use crate::network::Endpoint;
+use crate::world::members::{host_of, slot_in};
 use crate::{Nanos, Scenario};
 use cluster::{
     CommandFailure, Key, Layout, NodeIndex, PartitionId, Reply, RequestId, ScanId, ScanScope, Shortfall,
@@ -50,6 +52,8 @@ pub(crate) struct Judge {
     /// Periods whose acknowledged writes were undone, because all nodes were restored to their
     /// state at the beginning of the period.
     undone_periods: Vec<RangeInclusive<Nanos>>,
+    /// Processes of nodes that have learned that they were removed: hosts and generations.
+    removed: BTreeSet<(NodeIndex, u64)>,
     /// Number of hints dropped.
     pub(crate) hints_dropped: u64,
     /// First violation of the run.
@@ -106,6 +110,7 @@ impl Judge {
             slow_disks: Vec::new(),
             one_slow_disk: scenario.one_slow_disk,
             undone_periods: Vec::new(),
+            removed: BTreeSet::new(),
             hints_dropped: 0,
             violation: None,
         }
@@ -113,9 +118,11 @@ impl Judge {
 
     /// Records a layout that a node has adopted.
     pub(crate) fn note_layout(&mut self, layout: &Arc<Layout>) {
+        let hosts = |layout: &Layout| layout.names().iter().map(|name| host_of(name)).collect::<Vec<_>>();
         let is_same = |known: &Arc<Layout>| {
             let mut partitions = (0..layout.partitions()).map(PartitionId);
             known.newest_change() == layout.newest_change()
+                && hosts(known) == hosts(layout)
                 && partitions.all(|it| known.preference_list(it) == layout.preference_list(it))
         };
         if !self.layouts.iter().any(is_same) {
@@ -123,10 +130,12 @@ impl Judge {
         }
     }
 
-    /// Whether `node` has had the same place in the list of `key` by all layouts, without a swap.
-    fn keeps_place(&self, node: NodeIndex, key: &Key) -> bool {
+    /// Whether the node of a host has had the same place in the list of `key` by all layouts,
+    /// without a swap.
+    fn keeps_place(&self, host: NodeIndex, key: &Key) -> bool {
         let place = |layout: &Arc<Layout>| {
-            (1..=layout.len()).find(|from| layout.is_intended_holder(node, key, *from))
+            let slot = slot_in(layout, host)?;
+            (1..=layout.len()).find(|from| layout.is_intended_holder(slot, key, *from))
         };
         self.layouts.iter().all(|layout| place(layout) == place(&self.layouts[0]))
     }
@@ -216,6 +225,31 @@ impl Judge {
         self.durable.copy(of, to);
         self.monotonic_writes.forget(to);
         self.agreement.note_copied(to);
+    }
+
+    /// Records that a host has an empty directory, for a node that is to join.
+    pub(crate) fn note_fresh_directory(&mut self, host: NodeIndex) {
+        self.durable.lose_all(host);
+        self.monotonic_writes.forget(host);
+        if self.agreement.voter(host).is_some() {
+            self.agreement.note_lost(host);
+        }
+    }
+
+    /// Records that a process has learned that its node was removed.
+    pub(crate) fn note_removed(&mut self, endpoint: Endpoint) {
+        self.removed.insert((endpoint.node, endpoint.generation));
+    }
+
+    /// Whether the node of a host was ever removed.
+    pub(crate) fn was_removed(&self, host: NodeIndex) -> bool {
+        self.removed.range((host, 0)..=(host, u64::MAX)).next().is_some()
+    }
+
+    /// Checks that a process may reply to a client.
+    pub(crate) fn check_replier(&mut self, endpoint: Endpoint) {
+        let has_learned = self.removed.contains(&(endpoint.node, endpoint.generation));
+        self.note(removed_nodes::check(endpoint, has_learned));
     }
 
     /// Records the reply to a page command. Returns the scan if it is still open.

@@ -11,7 +11,8 @@
 //! are traits of the world beside faults. Hosts live in a world with one event queue. Each host has
 //! a disk in memory that loses unsynced data, clocks with errors, and a process that runs, ends and
 //! is started again (`world`, `host`, [`network`]). Clients send commands and read ranges, and
-//! operators propose changes of the layout record (`workload`). The nemesis injects faults
+//! operators change the layout record: they have data move, and hosts join, leave and be declared
+//! dead (`workload`). The nemesis injects faults
 //! (`nemesis`). A judge keeps the [`history`] and checks the invariants of [`check`], each of which
 //! is one file. After the safety phase all faults end, and the cluster must become healthy within
 //! bounded time ([`run`](fn@run)).
@@ -23,14 +24,16 @@
 //! Bugs are planted ([`Plant`]) between the state machines and the world, to show that the
 //! invariants catch them.
 //!
-//! **Terms.** A *host* is a computer. A *generation* is the number of a process start on its host.
+//! **Terms.** A *host* is a computer. It has a number and an address for ever. While its node is a
+//! member of the cluster, it has a *slot*, which is the number of the node in messages and lists.
+//! The slot of a removed node may be given to a node of another host. A *generation* is the number of a process start on its host.
 //! A *state machine* is the node or one coordinator of a process. It has no I/O of its own: it gets
 //! inputs and returns effects. A *step* is one input of a state machine with the effects that it
 //! returns.
 //!
 //! **Caveats.** The simulation has one thread, so it does not find bugs between threads of a
-//! process. Permanent bit rot and changes of the node list are not simulated. Nodes agree on layout
-//! records, which have no effect on links, quorums or placement yet.
+//! process. Permanent bit rot is not simulated. No host that joined loses its disk, since an
+//! operator replaces that by hand.
 
 pub mod check;
 #[cfg(test)]
@@ -52,8 +55,8 @@ mod world;
 pub use plant::Plant;
 pub use run::{RunReport, run};
 pub use scenario::{
-    Dimension, Dimensions, FaultKind, FixedFaults, FloodLoad, LayoutChanges, NarrowLinks, QuorumStyle, Scale,
-    Scenario,
+    Dimension, Dimensions, FaultKind, FixedFaults, FloodLoad, LayoutChanges, MemberChanges, NarrowLinks,
+    QuorumStyle, Scale, Scenario,
 };
 pub use time::Nanos;
 pub use trace::Trace;

@@ -1,10 +1,12 @@
-//! Runs seeds: `sim run --seed N [--trace] [--small] [--flood | --fault KIND]`, `sim sweep COUNT
+//! Runs seeds: `sim run --seed N [--trace] [--small] [--flood | --fault KIND | --plant NAME | --as-for
+//! NAME]`, `sim sweep COUNT
 //! [--from SEED] [--small] [--fault KIND]`, `sim plants COUNT [--small] [--plant NAME]`.
 //!
 //! A sweep and the plants use every core. A sweep also runs every tenth seed with a flood. With
 //! `--fault`, half of the faults of each run are of that kind, for example `--fault clock-step`.
 //! With `--with`, each run has this dimension of the world, even if its seed does not draw it, for
-//! example `--with narrow-links`.
+//! example `--with narrow-links`. With `run --plant`, the run has a planted bug; with `--as-for` it
+//! is the same run without the bug.
 
 use sim::{Dimension, FaultKind, Plant, RunReport, Scale, Scenario};
 use std::cell::Cell;
@@ -14,7 +16,7 @@ use std::process::ExitCode;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
 
-const USAGE: &str = "sim run --seed N [--trace] [--small] [--flood | --fault KIND] [--with DIMENSION]\nsim sweep COUNT [--from SEED] [--small] [--fault KIND] [--with DIMENSION]\nsim plants COUNT [--small] [--plant NAME]";
+const USAGE: &str = "sim run --seed N [--trace] [--small] [--flood | --fault KIND | --plant NAME | --as-for NAME] [--with DIMENSION]\nsim sweep COUNT [--from SEED] [--small] [--fault KIND] [--with DIMENSION]\nsim plants COUNT [--small] [--plant NAME]";
 
 /// A sweep reports its progress each time it has run this number of seeds.
 const PROGRESS_EVERY: u64 = 500;
@@ -31,6 +33,8 @@ struct RunOptions {
     fault: Option<FaultKind>,
     /// Dimension that the run has even if its seed does not draw it.
     with: Option<Dimension>,
+    /// Planted bug that the run is drawn for, and whether the run has it.
+    plant: Option<(Plant, bool)>,
 }
 
 thread_local! {
@@ -43,7 +47,11 @@ impl RunOptions {
         let scenario = match self.fault {
             Some(kind) => Scenario::draw_with_fault(seed, self.scale, kind),
             None if self.is_flood => Scenario::draw_flood(seed, self.scale),
-            None => Scenario::draw(seed, self.scale, None),
+            None => {
+                let has_bug = self.plant.is_some_and(|(_, has_bug)| has_bug);
+                let scenario = Scenario::draw(seed, self.scale, self.plant.map(|(plant, _)| plant));
+                Scenario { plant: scenario.plant.filter(|_| has_bug), ..scenario }
+            }
         };
         match self.with {
             Some(dimension) => scenario.with_dimension(dimension),
@@ -73,18 +81,27 @@ fn main() -> ExitCode {
         eprintln!("dimensions: {}", Dimension::ALL.map(Dimension::name).join(" "));
         return usage();
     }
+    let name_after = |flag: &str| words.iter().skip_while(|word| *word != flag).nth(1);
+    let plant_after = |flag: &str| {
+        let name = name_after(flag)?;
+        Plant::ALL.into_iter().find(|plant| format!("{plant:?}") == *name)
+    };
+    let plant = plant_after("--plant").map(|plant| (plant, true));
+    let plant = plant.or_else(|| plant_after("--as-for").map(|plant| (plant, false)));
     match words.first().map(String::as_str) {
         Some("run") => match number_after("--seed") {
-            Some(seed) => {
-                run_one(seed, RunOptions { scale, is_flood: has("--flood"), fault, with }, has("--trace"))
-            }
+            Some(seed) => run_one(
+                seed,
+                RunOptions { scale, is_flood: has("--flood"), fault, with, plant },
+                has("--trace"),
+            ),
             None => usage(),
         },
         Some("sweep") => match number_after("sweep") {
             Some(count) => sweep(
                 number_after("--from").unwrap_or(0),
                 count,
-                RunOptions { scale, is_flood: false, fault, with },
+                RunOptions { scale, is_flood: false, fault, with, plant: None },
             ),
             None => usage(),
         },

@@ -126,7 +126,7 @@ impl World {
         if self.scenario.one_slow_disk {
             self.nemesis.calm_until = self.now + lasts + SLOW_TAIL;
         }
-        let node = self.nemesis.node(self.scenario.nodes);
+        let node = self.nemesis.node(self.scenario.hosts());
         let node = prepared.map_or(node, |(_, node)| node);
         match kind {
             FaultKind::Kill => self.end_process(node, EndCause::Kill, Some(lasts)),
@@ -136,8 +136,9 @@ impl World {
             FaultKind::Pause if self.has_copy(node) => self.postpone_fault(),
             FaultKind::Pause => self.apply_for(lasts, FaultEnd::Resume(node), |world| world.pause(node)),
             FaultKind::Drain => self.drain(node, lasts),
-            FaultKind::LoseDisk => self.lose_disk(node, lasts),
-            FaultKind::DamageTable => self.damage_table_of(node, lasts),
+            // Only the first members lose data: see `MemberChanges`.
+            FaultKind::LoseDisk => self.lose_disk(NodeIndex(node.0 % self.scenario.nodes), lasts),
+            FaultKind::DamageTable => self.damage_table_of(NodeIndex(node.0 % self.scenario.nodes), lasts),
             FaultKind::SlowDisk => self.slow_disk(node, lasts),
             FaultKind::BadReads => {
                 let of_thousand = 1 + self.nemesis.rng.below(100);
@@ -169,7 +170,7 @@ impl World {
     }
 
     fn inject_network_fault(&mut self, kind: FaultKind, lasts: Duration) {
-        let (from, to) = self.nemesis.two_nodes(self.scenario.nodes);
+        let (from, to) = self.nemesis.two_nodes(self.scenario.hosts());
         match kind {
             FaultKind::Partition => {
                 let cuts = self.draw_partition();
@@ -229,10 +230,11 @@ impl World {
         const SKEW_LEFT_MICROS: i64 = 50_000;
         self.nemesis.is_over = true;
         self.end_copy();
+        self.isolated.clear();
         self.network.heal();
         self.release_held();
         self.pump_all();
-        for node in self.nodes() {
+        for node in self.hosts_of_nodes() {
             self.resume(node);
             self.upgrade(node);
             for fault_end in
@@ -246,6 +248,7 @@ impl World {
             host.faults.cancel_stop();
             host.stop_next_start = None;
             host.clock.correct(error);
+            host.is_off = false;
             if host.process.is_none() {
                 self.at(self.now, WorldEvent::Start(node));
             }
@@ -272,17 +275,37 @@ impl World {
 
     /// Draws the two sides of a partition; neither is empty.
     fn draw_partition(&mut self) -> Vec<(NodeIndex, NodeIndex)> {
-        let alone = self.nemesis.node(self.scenario.nodes);
-        let other = self.nemesis.node(self.scenario.nodes);
-        let side: Vec<bool> = (self.nodes())
+        let alone = self.nemesis.node(self.scenario.hosts());
+        let other = self.nemesis.node(self.scenario.hosts());
+        let side: Vec<bool> = (self.hosts_of_nodes())
             .map(|node| node == alone || (node != other && self.nemesis.rng.chance(0.3)))
             .collect();
-        let pairs = self.nodes().flat_map(|a| self.nodes().map(move |b| (a, b)));
+        let pairs = self.hosts_of_nodes().flat_map(|a| self.hosts_of_nodes().map(move |b| (a, b)));
         pairs.filter(|(a, b)| side[a.as_usize()] != side[b.as_usize()]).collect()
     }
 
+    /// Cuts a host off from all others.
+    pub(crate) fn isolate(&mut self, host: NodeIndex) {
+        self.isolated.insert(host);
+        self.set_isolation(host, true);
+    }
+
+    /// Ends the isolation of a host, if it is isolated.
+    pub(crate) fn end_isolation(&mut self, host: NodeIndex) {
+        if self.isolated.remove(&host) {
+            self.set_isolation(host, false);
+        }
+    }
+
+    fn set_isolation(&mut self, host: NodeIndex, begins: bool) {
+        for other in self.hosts_of_nodes().filter(|other| *other != host) {
+            self.network.cut(host, other, begins);
+            self.network.cut(other, host, begins);
+        }
+    }
+
     fn power_off_all(&mut self, lasts: Duration) {
-        for node in self.nodes() {
+        for node in self.hosts_of_nodes() {
             let down = lasts / 2 + self.nemesis.up_to(lasts);
             self.end_process(node, EndCause::PowerLoss, Some(down));
         }
@@ -381,7 +404,7 @@ impl World {
 
     fn update_data_loss(&mut self) {
         self.forget_recovered();
-        for node in self.nodes() {
+        for node in self.hosts_of_nodes() {
             if self.is_node_settled(node) {
                 self.nemesis.emptied.remove(&node);
             }

@@ -66,6 +66,10 @@ pub struct ConnectionState {
     pub dialer: Endpoint,
     /// State machine that was dialed. It is known once the connection is admitted.
     pub acceptor: Endpoint,
+    /// Slot of the dialer.
+    pub dialer_slot: NodeIndex,
+    /// Slot that was dialed.
+    pub acceptor_slot: NodeIndex,
     /// State of the dialer's end.
     pub dialer_end: EndState,
     /// State of the acceptor's end.
@@ -82,6 +86,14 @@ impl ConnectionState {
         match side {
             ConnectionSide::Dialer => self.dialer,
             ConnectionSide::Acceptor => self.acceptor,
+        }
+    }
+
+    /// Slot of the member that this end stands for, as the other end knows it.
+    pub const fn slot(&self, side: ConnectionSide) -> NodeIndex {
+        match side {
+            ConnectionSide::Dialer => self.dialer_slot,
+            ConnectionSide::Acceptor => self.acceptor_slot,
         }
     }
 
@@ -155,14 +167,18 @@ impl Network {
         }
     }
 
-    /// Adds a connection that is not accepted yet.
-    pub fn dial(&mut self, dialer: Endpoint, to: NodeIndex) -> ConnectionId {
+    /// Adds a connection to the host `to` that is not accepted yet. `slots`: those of the dialer and
+    /// of the member that it dials.
+    pub fn dial(&mut self, dialer: Endpoint, to: NodeIndex, slots: [NodeIndex; 2]) -> ConnectionId {
         let connection = ConnectionId(self.next);
         self.next += 1;
         let acceptor = Endpoint { node: to, generation: 0, requester: Requester::Node };
+        let [dialer_slot, acceptor_slot] = slots;
         let link = ConnectionState {
             dialer,
             acceptor,
+            dialer_slot,
+            acceptor_slot,
             dialer_end: EndState::Pending,
             acceptor_end: EndState::Gone,
             version: PROTOCOL_VERSION,

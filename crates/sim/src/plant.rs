@@ -91,11 +91,22 @@ pub enum Plant {
     CopyLeftOut,
     /// The gainer of a swap states that its copy is complete before it is.
     CopyStatedEarly,
+    /// The gainer of a swap states that its copy is complete because an earlier copy of the same
+    /// pair was, also if that copy was purged or lost with its disk.
+    EarlierCopyStated,
+    /// A node that has learned that it was removed goes on.
+    RemovedNodeServes,
+    /// A removed node is refused like any other one, and does not learn that it was removed.
+    RemovalHidden,
+    /// A node that joins asks by another id at each attempt.
+    JoiningIdForgotten,
+    /// A node dials a slot at the address of the first node that had it.
+    AddressOfFormerNode,
 }
 
 impl Plant {
     /// All planted bugs.
-    pub const ALL: [Self; 42] = [
+    pub const ALL: [Self; 47] = [
         Self::AckBeforeSync,
         Self::ReadBeforeSync,
         Self::LastArrivalWins,
@@ -138,5 +149,10 @@ impl Plant {
         Self::TwoVotersReplaced,
         Self::CopyLeftOut,
         Self::CopyStatedEarly,
+        Self::EarlierCopyStated,
+        Self::RemovedNodeServes,
+        Self::RemovalHidden,
+        Self::JoiningIdForgotten,
+        Self::AddressOfFormerNode,
     ];
 }

@@ -9,8 +9,9 @@
 //!
 //! **Liveness.** The following must hold within bounded time:
 //!
-//! - Every node serves.
-//! - All nodes have adopted the same layout record, and a change of it is decided at once.
+//! - Every member serves. Nodes that join are members, and those that were removed have ended.
+//! - All members have adopted the same layout record, and a change of it is decided at once.
+//! - Running plans end, and dead members are removed.
 //! - If tables are scrubbed, no damaged table is left, including tables that no client reads.
 //! - No hint is left, and acknowledged writes were handed over without anti-entropy.
 //! - Every quorum succeeds at every node.
@@ -36,10 +37,11 @@ use crate::scenario::FloodLoad;
 use crate::trace::Trace;
 use crate::workload::quorum;
 use crate::world::World;
+use crate::world::members::host_of;
 use crate::{Nanos, Scenario};
 use cluster::{
-    Key, KeyRange, NodeIndex, ReplicaRequest, ReplicaResponse, RequestId, Requester, Scan, ScanLimit,
-    ScanScope, StoreRequest, StoreResponse,
+    Key, KeyRange, MemberState, NodeIndex, ReplicaRequest, ReplicaResponse, RequestId, Requester, Scan,
+    ScanLimit, ScanScope, StoreRequest, StoreResponse,
 };
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -48,6 +50,10 @@ use stdx::{CellMeta, WallTime};
 
 /// Time until all nodes serve, from the first start and from the heal phase.
 const READY_WITHIN: Duration = Duration::from_secs(40);
+/// Greatest number of members of which each uses every quorum at the end.
+const EVERY_QUORUM_MAX: u8 = 5;
+/// Time until removed nodes that run have learned that they were removed.
+const REMOVED_WITHIN: Duration = Duration::from_secs(10);
 /// Time until nodes that lost their disk are rebuilt.
 pub(crate) const SETTLED_WITHIN: Duration = Duration::from_secs(60);
 /// Scrub rounds until no damaged table is left. A table that was damaged after it was read in one
@@ -186,6 +192,7 @@ impl World {
         self.note("heal");
         self.heal();
         self.run_for(REQUEST_TIMEOUT)?;
+        self.wait_until_joined()?;
         self.wait_until(
             "a node does not serve although there is no fault",
             READY_WITHIN,
@@ -202,6 +209,15 @@ impl World {
         self.check_agreement()?;
         self.note("plans");
         self.wait_until_plans_end()?;
+        self.wait_until(
+            "a removed node runs although there is no fault",
+            REMOVED_WITHIN,
+            Self::have_removed_ended,
+        )?;
+        if self.has_dead_members() {
+            // The layout cannot change any more, and the quorums of all members fail.
+            return self.check_durability();
+        }
         if let Some(period) = self.scenario.scrub_period {
             self.note("scrubbing");
             let otherwise = "a damaged table is left although all tables are scrubbed";
@@ -308,7 +324,7 @@ impl World {
 
     /// State of all nodes, for messages of violations.
     fn state(&mut self) -> String {
-        let nodes: Vec<String> = (self.nodes())
+        let nodes: Vec<String> = (self.hosts_of_nodes())
             .map(|node| match &self.host(node).process {
                 Some(process) => format!("{node:?}: {:?}", process.node.status()),
                 None => format!("{node:?}: down"),
@@ -321,6 +337,23 @@ impl World {
         self.nodes().all(|node| {
             let process = self.host(node).process.as_ref();
             process.is_some_and(|process| process.node.is_ready() && !process.is_draining)
+        })
+    }
+
+    /// Whether no process of a removed node runs, unless it knows no address of a member.
+    fn have_removed_ended(&mut self) -> bool {
+        let Some(newest) = self.newest_record().cloned() else { return true };
+        self.hosts_of_nodes().all(|host| {
+            let process = self.hosts[host.as_usize()].process.as_ref();
+            process.is_none_or(|process| {
+                let knows = |slot: NodeIndex| {
+                    let name = &process.member.layout.names()[slot.as_usize()];
+                    newest.member(slot).is_some_and(|member| {
+                        member.state != MemberState::Dead && host_of(&member.url) == host_of(name)
+                    })
+                };
+                !newest.has_removed(process.member.tag) || !process.member.layout.nodes().any(knows)
+            })
         })
     }
 
@@ -371,29 +404,29 @@ impl World {
     }
 
     fn has_no_hints(&mut self) -> bool {
-        let nodes: Vec<NodeIndex> = self.nodes().collect();
         self.nodes().all(|node| {
             let process = self.host(node).process.as_ref();
             process.is_some_and(|process| {
-                nodes.iter().all(|target| process.member.hints.held(*target).hints == 0)
+                process.member.layout.nodes().all(|target| process.member.hints.held(target).hints == 0)
             })
         })
     }
 
-    /// Cell of the key that each node holds. A node that fails to read after the heal phase
+    /// Cell of the key that each member holds, by slot. A node that fails to read after the heal phase
     /// violates liveness.
     fn held(&mut self, key: &Key) -> Result<HeldCells, InvariantViolation> {
         (self.nodes())
             .map(|node| {
+                let member = self.member_of(node);
                 let process = self.host(node).process.as_ref();
                 let response = process.map(|process| {
                     process.read(&StoreRequest::Replica(ReplicaRequest::Read { key: key.clone() }))
                 });
                 match response {
                     Some(StoreResponse::Replica(ReplicaResponse::Cell(cell))) => {
-                        Ok((node, cell.map(|cell| cell.meta)))
+                        Ok((member, cell.map(|cell| cell.meta)))
                     }
-                    None => Ok((node, None)),
+                    None => Ok((member, None)),
                     Some(response) => Err(InvariantViolation::new(
                         "liveness",
                         format!("there is no fault, and {node:?} reads {key:?} as {response:?}"),
@@ -419,7 +452,10 @@ impl World {
         if self.judge.hints_dropped > 0 || self.nemesis.disks_lost + self.nemesis.tables_damaged > 0 {
             return Ok(());
         }
-        self.check_handed_over_of(|judge, write| judge.has_outlived(write.node, write, HINTS_DURABLE_WITHIN))
+        self.check_handed_over_of(|judge, write| {
+            // A node that is removed takes its hints with it.
+            !judge.was_removed(write.node) && judge.has_outlived(write.node, write, HINTS_DURABLE_WITHIN)
+        })
     }
 
     /// Waits until each write is on its replicas, including writes whose hints were dropped. The
@@ -431,7 +467,8 @@ impl World {
         }
         let nodes: Vec<NodeIndex> = self.nodes().collect();
         let is_owed = |judge: &Judge, write: &ClientOperation| {
-            nodes.iter().all(|node| judge.has_outlived(*node, write, PENDING_NOTED_WITHIN))
+            !judge.was_removed(write.node)
+                && nodes.iter().all(|node| judge.has_outlived(*node, write, PENDING_NOTED_WITHIN))
         };
         let end = self.now + PENDING_REPAIRS_WITHIN;
         while let Err(violation) = self.check_handed_over_of(is_owed) {
@@ -465,11 +502,14 @@ impl World {
     }
 
     fn use_all_quorums(&mut self) -> Result<(), InvariantViolation> {
-        let nodes = self.scenario.nodes;
+        let nodes = self.layout().len();
         let quorums: Vec<(u8, u8)> =
             (1..=nodes).flat_map(|from| (1..=from).map(move |ack| (ack, from))).collect();
-        for node in self.nodes() {
-            for &(ack, from) in &quorums {
+        // Each of them at each node of a large cluster would leave so many tombstones that a scan of
+        // all replicas takes longer than a page may.
+        let (step, spread) = if nodes > EVERY_QUORUM_MAX { (usize::from(nodes), 1) } else { (1, 0) };
+        for (index, node) in self.nodes().enumerate() {
+            for &(ack, from) in quorums.iter().skip(index * spread).step_by(step) {
                 let key =
                     Key::new(format!("alive-{}-{ack}-{from}", node.0).into()).expect("short and not empty");
                 for kind in [CommandKind::Put { ttl: None }, CommandKind::Get, CommandKind::Delete] {
@@ -481,11 +521,11 @@ impl World {
     }
 
     fn read_all_keys(&mut self) -> Result<(), InvariantViolation> {
-        let (nodes, mut node) = (self.scenario.nodes, 0);
+        let nodes: Vec<NodeIndex> = self.nodes().collect();
+        let count = nodes.len() as u8;
         let keys: Vec<Key> = self.judge.issued_cells.keys().cloned().collect();
-        for key in keys {
-            node = (node + 1) % nodes;
-            self.must_succeed(NodeIndex(node), CommandKind::Get, &key, (nodes, nodes))?;
+        for (key, node) in keys.into_iter().zip(nodes.iter().cycle().skip(1)) {
+            self.must_succeed(*node, CommandKind::Get, &key, (count, count))?;
         }
         Ok(())
     }
@@ -520,10 +560,11 @@ impl World {
     /// Scans all keys at every node, with cluster scope and with node scope.
     fn scan_all(&mut self) -> Result<(), InvariantViolation> {
         let (nodes, majority, from) =
-            (self.scenario.nodes, self.scenario.majority(), self.scenario.default_from);
+            (self.layout().len(), self.scenario.majority(), self.scenario.default_from);
         for node in self.nodes() {
             let held = self.held_of_all()?;
-            let of_node = held.iter().filter_map(|(key, held)| Some((key.clone(), at_node(held, node)?)));
+            let member = self.member_of(node);
+            let of_node = held.iter().filter_map(|(key, held)| Some((key.clone(), at_node(held, member)?)));
             self.must_scan(node, ScanScope::Node, Some(&of_node.collect()))?;
             let of_all = held.iter().filter_map(|(key, held)| Some((key.clone(), newest(held)?)));
             let all = ScanScope::Cluster(quorum(nodes, nodes, nodes));

@@ -25,7 +25,7 @@
 mod change;
 mod dimension;
 
-pub use dimension::{Dimension, Dimensions, LayoutChanges, NarrowLinks};
+pub use dimension::{Dimension, Dimensions, LayoutChanges, MemberChanges, NarrowLinks};
 
 use crate::Plant;
 use std::time::Duration;
@@ -475,6 +475,11 @@ impl Scenario {
             Plant::LostVotesIgnored => return self.expose_voters(FixedFaults::LoseVotesOfVoter),
             Plant::BallotReused => return self.expose_voters(FixedFaults::RestartProposer),
             Plant::CopyLeftOut | Plant::CopyStatedEarly => return self.expose_plans(),
+            Plant::EarlierCopyStated
+            | Plant::RemovedNodeServes
+            | Plant::RemovalHidden
+            | Plant::JoiningIdForgotten
+            | Plant::AddressOfFormerNode => return self.expose_members(),
             _ => return,
         };
         self.nodes = if plant == Plant::ReadBeforeSync { 1 } else { 3 };
@@ -627,6 +632,23 @@ impl Scenario {
         self.dimensions.plan_often();
     }
 
+    /// Many plans that members join, leave and replace each other by, and a fault now and then that
+    /// keeps a node from learning of its removal.
+    fn expose_members(&mut self) {
+        self.fault_kinds = vec![FaultKind::Kill, FaultKind::PowerLoss, FaultKind::Partition];
+        self.nodes = 4;
+        self.default_from = 3;
+        self.quorums = QuorumStyle::Majority;
+        self.outage_max = Duration::from_millis(1_500);
+        self.ttl_share = 0.0;
+        self.grace = GRACE_LONG;
+        self.hint_bytes_max = 64 << 20;
+        self.value_bytes_max = 64;
+        self.skew_max = Duration::from_millis(100);
+        self.add_dimension(Dimension::PlannedChanges, &mut Rng::new(self.seed));
+        self.dimensions.plan_often();
+    }
+
     /// Three voters, and faults in the moment of a decision. No client sends commands.
     fn expose_voters(&mut self, fixed: FixedFaults) {
         self.fixed = Some(fixed);
@@ -760,8 +782,9 @@ impl Scenario {
     /// which nodes lose data.
     pub fn survives_with(&self) -> Option<u8> {
         let all_are_needed = self.default_from == 3 && self.fault_kinds.contains(&FaultKind::LoseTwoDisks);
+        let has_deaths = self.dimensions.member_changes().is_some_and(|changes| changes.has_deaths);
         let sets_aside = self.has_short_absences();
-        (self.loses_data() || sets_aside)
+        (self.loses_data() || sets_aside || has_deaths)
             .then(|| if all_are_needed { self.default_from } else { self.majority() })
     }
 }

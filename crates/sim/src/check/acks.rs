@@ -3,7 +3,7 @@
 //! The replicas that the reply to a write counts hold the write durably. A reply counts at most the
 //! `from` replicas of its command. A success counts at least `ack` of them, and a failed write
 //! counts fewer. A write is reported as superseded only if some replica was given a greater version
-//! of the key before the reply.
+//! of the key before the reply. While a swap runs, its gainer is one of these replicas.
 
 use super::InvariantViolation;
 use crate::history::ClientOperation;
@@ -77,8 +77,13 @@ pub fn check(
     if held < usize::from(acks.got) {
         return wrong(&format!("only {held} replicas hold it durably"));
     }
-    let has_greater = |replica: NodeIndex| ledger.has_greater(replica, &operation.key, *version);
-    if *superseded && !layouts.iter().flat_map(replicas).any(has_greater) {
+    let has_greater = |layout: &Arc<Layout>| {
+        layout.nodes().any(|node| {
+            layout.is_intended_holder(node, &operation.key, from)
+                && ledger.has_greater(node, &operation.key, *version)
+        })
+    };
+    if *superseded && !layouts.iter().any(has_greater) {
         return wrong("no replica was given a greater version");
     }
     Ok(())

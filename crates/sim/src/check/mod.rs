@@ -30,6 +30,7 @@ pub mod one_snapshot;
 pub mod quorum_reads;
 pub mod ranges;
 pub mod remembered_records;
+pub mod removed_nodes;
 pub mod replica_sets;
 pub mod slow_disk;
 pub mod unique_versions;

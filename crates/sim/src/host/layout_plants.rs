@@ -3,9 +3,11 @@
 use super::process::ProcessInput;
 use crate::Plant;
 use cluster::{
-    ChainRequest, ChainResponse, EncodedRecord, Incarnation, Message, NodeIndex, NodeRecord, NodeRequest,
-    NodeResponse, PeerAnswer, PeerRequest, ProposalBallot, SWAPS_MAX, SyncState, VoteHistory, VoterState,
+    ChainRequest, ChainResponse, EncodedRecord, Incarnation, LayoutRecord, Message, NodeIndex, NodeRecord,
+    NodeRequest, NodeResponse, PeerAnswer, PeerRequest, ProposalBallot, SWAPS_MAX, SyncState, VoteHistory,
+    VoterState,
 };
+use std::collections::BTreeSet;
 use stdx::NodeTag;
 
 /// Incarnation in all ballots of a node that uses ballots again after a restart.
@@ -77,6 +79,29 @@ pub(crate) fn alter_sent(plant: Option<Plant>, tag: NodeTag, message: &mut Messa
             (0..SWAPS_MAX).for_each(|index| payload.plan.complete.insert(index));
         }
         _ => {}
+    }
+}
+
+/// Lets a planted bug state copies in a message of the node in slot `me`, which has adopted
+/// `record`. `stated`: the pairs whose copies the host has stated before.
+pub(crate) fn state_earlier_copies(
+    message: &mut Message,
+    me: NodeIndex,
+    record: &LayoutRecord,
+    stated: &mut BTreeSet<(NodeIndex, NodeIndex)>,
+) {
+    let (Message::Request { request: PeerRequest::Node(NodeRequest::Heartbeat(payload)), .. }
+    | Message::Answer { answer: PeerAnswer::Node(NodeResponse::Heartbeat(payload)), .. }) = message
+    else {
+        return;
+    };
+    let gained = record.swaps().iter().enumerate().filter(|(_, swap)| swap.gainer == me);
+    for (index, swap) in gained {
+        if payload.plan.complete.contains(index) {
+            stated.insert(swap.pair());
+        } else if stated.contains(&swap.pair()) {
+            payload.plan.complete.insert(index);
+        }
     }
 }
 

@@ -19,6 +19,7 @@ use disk::DiskFaults;
 use env::MemFs;
 use plant_state::PlantState;
 use process::HostProcess;
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 /// Cause of the end of a process.
@@ -32,8 +33,13 @@ pub(crate) enum EndCause {
 
 /// A computer with a disk, clocks and at most one process.
 pub(crate) struct Host {
-    /// Member of the cluster that its process stands for.
+    /// Slot of the member of the cluster that its process stands for, or stood for last.
     pub(crate) member: NodeIndex,
+    /// Whether its node becomes a member by joining. The other nodes are members of the first
+    /// record.
+    pub(crate) joins: bool,
+    /// Whether an operator has switched it off.
+    pub(crate) is_off: bool,
     pub(crate) disk: MemFs,
     pub(crate) faults: DiskFaults,
     pub(crate) clock: HostClock,
@@ -61,6 +67,8 @@ pub(crate) struct Host {
     pub(crate) stale_shards: usize,
     /// Longest time that the disk takes for a sync.
     pub(crate) sync_max: Duration,
+    /// Planted bug: the pairs of slots whose copies its processes have stated as complete.
+    pub(crate) stated_copies: BTreeSet<(NodeIndex, NodeIndex)>,
     /// State of planted bugs.
     pub(crate) plant_state: PlantState,
 }

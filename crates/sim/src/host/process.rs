@@ -3,6 +3,7 @@
 use super::{handshake, hidden_generation, layout_plants};
 use crate::network::ConnectionId;
 use crate::scenario::Dimension;
+use crate::world::members::slot_in;
 use crate::{Nanos, Plant, Scenario};
 use cluster::{
     AgreementEffect, ClusterView, Command, Coordinator, CoordinatorLimits, Effect, FEATURE_LEVEL_MAX_DEFAULT,
@@ -53,7 +54,7 @@ pub(crate) enum ProcessInput {
     /// An operator requests a change of the layout, for at most this long. For the node.
     ProposeLayout(Box<LayoutRecord>, Duration),
     /// An operator gives a command on the layout, for at most this long. For the node.
-    CommandLayout(LayoutCommand, Duration),
+    CommandLayout(LayoutCommandId, LayoutCommand, Duration),
     /// The state of the voter with this number is durable, or could not be stored. For the node.
     VoterPersisted(u64, bool),
 }
@@ -128,7 +129,10 @@ pub(crate) struct ProcessStart<'a> {
     pub(crate) generation: u64,
     pub(crate) env: Env,
     pub(crate) now: Now,
+    /// Slot of the node, unless the record of the directory names its id or its host.
     pub(crate) me: NodeIndex,
+    /// Its host; that of the original for a copy.
+    pub(crate) host: NodeIndex,
     /// Treatment of the data if the node seems to have been away for too long.
     pub(crate) after_absence: AfterAbsence,
     /// The cluster that the data directory belongs to.
@@ -144,7 +148,7 @@ pub(crate) struct ProcessStart<'a> {
 impl HostProcess {
     /// Opens the data directory and starts the state machines.
     pub(crate) fn start(start: ProcessStart<'_>) -> Result<Self, StoreError> {
-        let ProcessStart { generation, env, now, me, directory, layout, names, scenario, .. } = start;
+        let ProcessStart { generation, env, now, me, host, directory, layout, names, scenario, .. } = start;
         let ProcessStart { after_absence, is_old, mut rng, .. } = start;
         let membership = match directory {
             DirectoryCluster::Recorded(membership) | DirectoryCluster::Named(membership) => membership,
@@ -165,10 +169,16 @@ impl HostProcess {
         let (store, opened) = Store::open(env, Path::new(DATA), options)?;
         let OpenReport { identity, clock_start, mut record, mut voter, .. } = opened;
         layout_plants::alter_start(scenario.plant, &mut record, &mut voter);
+        let decided = &voter.acceptor.decided;
         let layout = match is_old {
             true => Arc::clone(layout),
-            false => Arc::new(Layout::of_record(&voter.acceptor.decided)),
+            false => Arc::new(Layout::of_record(decided)),
         };
+        let named = decided.members.iter().find(|member| member.node_id == Some(identity.tag));
+        let me = named.map(|member| member.slot).or_else(|| slot_in(&layout, host)).unwrap_or(me);
+        if !layout.members().contains(me) {
+            return Err(StoreError::RemovedNode { path: DATA.into(), epoch: decided.epoch });
+        }
         let member = Member {
             layout,
             me,
@@ -288,9 +298,9 @@ impl HostProcess {
             ProcessInput::ProposeLayout(record, within) => {
                 self.proposed = node.propose_layout(now, *record, within);
             }
-            ProcessInput::CommandLayout(command, within) => {
+            ProcessInput::CommandLayout(number, command, within) => {
                 // A node refuses a command while too many wait. The operator gives another one.
-                let _ = node.begin_layout_command(now, LayoutCommandId(0), command, within);
+                let _ = node.begin_layout_command(now, number, command, within);
             }
             ProcessInput::VoterPersisted(revision, is_durable) => {
                 node.handle_voter_persisted(now, revision, is_durable);

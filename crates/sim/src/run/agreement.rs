@@ -6,6 +6,7 @@ use crate::history::votes_needed;
 use crate::host::EndCause;
 use crate::run::SETTLED_WITHIN;
 use crate::scenario::FaultKind;
+use crate::world::members::host_of;
 use crate::world::{World, WorldEvent};
 use cluster::{ChainRecord, LayoutRecord, NodeIndex, ProposalOutcome, Requester};
 use std::sync::Arc;
@@ -18,6 +19,8 @@ const EMPTIED_EVERY: Duration = Duration::from_secs(2);
 /// Time in which a plan ends once there is no fault, and interval at which it is looked at.
 const PLAN_ENDS_WITHIN: Duration = Duration::from_secs(60);
 const PLAN_POLL_EVERY: Duration = Duration::from_millis(200);
+/// Time until nodes that join are members.
+const JOINED_WITHIN: Duration = Duration::from_secs(30);
 /// Time in which a cluster of settled nodes that are linked names their ids.
 const NAMED_WITHIN: Duration = Duration::from_secs(10);
 
@@ -68,15 +71,30 @@ impl World {
         self.wait_until_layouts_converged()
     }
 
+    /// Nodes that join become members.
+    pub(crate) fn wait_until_joined(&mut self) -> Result<(), InvariantViolation> {
+        let otherwise = "a node does not join although there is no fault";
+        self.wait_until(otherwise, JOINED_WITHIN, |world| {
+            !world.has_joins() || !world.can_decide() && world.may_lack_voters()
+        })
+    }
+
     /// The running plan goes on, and ends.
     pub(crate) fn wait_until_plans_end(&mut self) -> Result<(), InvariantViolation> {
         if self.judge.agreement.first_records() > 1 || (!self.can_decide() && self.may_lack_voters()) {
             return Ok(());
         }
         let end = self.now + PLAN_ENDS_WITHIN;
-        while let Some(record) = self.newest_record().filter(|record| record.plan.is_some()) {
+        let is_left = |world: &mut Self| {
+            let has_dead = !world.remove_dead_members();
+            world.newest_adopted().filter(|record| record.plan.is_some() || has_dead)
+        };
+        while let Some(record) = is_left(self) {
             if self.now >= end {
-                let detail = format!("a plan does not end within {PLAN_ENDS_WITHIN:?}: {:?}", record.plan);
+                let detail = format!(
+                    "a plan does not end within {PLAN_ENDS_WITHIN:?}: {:?} with {:?}",
+                    record.plan, record.members
+                );
                 return Err(InvariantViolation::new("plans_end", detail));
             }
             if record.plan.as_ref().is_some_and(|plan| plan.is_paused) {
@@ -88,7 +106,8 @@ impl World {
         self.wait_until_layouts_converged()
     }
 
-    fn newest_record(&mut self) -> Option<Arc<LayoutRecord>> {
+    /// The newest record that a running member has adopted.
+    fn newest_adopted(&mut self) -> Option<Arc<LayoutRecord>> {
         let adopted = self.adopted_layouts().into_iter().filter_map(|(_, record)| record);
         adopted.max_by_key(|record| record.epoch)
     }
@@ -111,9 +130,10 @@ impl World {
     /// Whether enough voters of the newest record have the ids that it names, and may vote by their
     /// histories.
     fn can_decide(&mut self) -> bool {
-        let Some(record) = self.newest_record() else { return false };
+        let Some(record) = self.newest_adopted() else { return false };
         let may_vote = |slot: &&NodeIndex| {
-            let voter = self.judge.agreement.voter(**slot);
+            let host = record.member(**slot).and_then(|member| host_of(&member.url));
+            let voter = host.and_then(|host| self.judge.agreement.voter(host));
             voter.is_some_and(|voter| {
                 record.is_voter(voter.node) && voter.state.history.permits_votes(voter.node, &record)
             })
@@ -133,10 +153,11 @@ impl World {
     }
 
     /// Has a node propose a change until it is decided. Another node may decide one of its own
-    /// meanwhile.
+    /// meanwhile. While a plan runs, its steps may do so again and again.
     fn decide_a_change(&mut self) -> Result<(), InvariantViolation> {
         let proposer = self.draw_proposer();
-        let end = self.now + DECIDED_WITHIN;
+        let plan_ends = self.now + PLAN_ENDS_WITHIN;
+        let mut end = self.now + DECIDED_WITHIN;
         let mut last = String::from("it is running");
         while self.now < end {
             let Some(endpoint) = self.endpoint(proposer, Requester::Node) else { break };
@@ -157,6 +178,9 @@ impl World {
                 match outcome {
                     Some(ProposalOutcome::Decided(_)) => return Ok(()),
                     Some(outcome) => {
+                        if self.newest_adopted().is_some_and(|record| record.plan.is_some()) {
+                            end = plan_ends.min(self.now + DECIDED_WITHIN);
+                        }
                         last = format!("{outcome:?}");
                         break;
                     }
@@ -177,7 +201,7 @@ impl World {
 
     /// The durable states of all voters, for messages of violations.
     fn voters(&self) -> String {
-        let voters: Vec<_> = self.nodes().map(|node| self.judge.agreement.voter(node)).collect();
+        let voters: Vec<_> = self.hosts_of_nodes().map(|node| self.judge.agreement.voter(node)).collect();
         format!("{voters:?}")
     }
 }

@@ -24,6 +24,8 @@
 //!   seconds, in which their alive marks do not advance, so it has no short absences either.
 //! - [`Dimension::UnforcedRepair`] shortens a long grace period, since anti-entropy runs every
 //!   third of it. The grace period is still longer than the run.
+//! - [`Dimension::PlannedChanges`] has hosts that join and members that leave, unless the run has
+//!   a kind of change, different defaults or an older release. See [`MemberChanges`].
 
 use super::{FaultKind, GRACE_LONG, QuorumStyle, Scenario};
 use crate::history::CommandKind;
@@ -66,7 +68,7 @@ pub enum Dimension {
     /// One node starts late, and some of the others lose their directories before: the cluster has
     /// not named its ids yet.
     EmptiedAtFirst,
-    /// Operators have data move between the members.
+    /// Operators have data move between the members, and change the members.
     PlannedChanges,
 }
 
@@ -150,6 +152,28 @@ pub struct LayoutChanges {
     pub together_max: u64,
 }
 
+/// Hosts that join a cluster and leave it, within the limits of the promises:
+///
+/// - A key that was written with `from` of all members loses a replica when a member is removed,
+///   and the next member takes its place without a copy. So commands have a smaller `from` than
+///   the cluster has members whenever one is removed: at most `members_min`.
+/// - A host that joined may be of another list than the cluster. Then a lost disk of it is replaced
+///   by hand. So only the first members lose disks, and in a run that loses data they do not leave.
+/// - After a member is declared dead, only writes and reads with a majority of the default `from`
+///   keep their promises. All commands of such a run have that quorum, and no disk is lost. One
+///   member at a time is dead, and more than half of three voters or more are alive.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct MemberChanges {
+    /// Number of hosts that are no members at first.
+    pub joiners: u8,
+    /// Least number of members that hold data.
+    pub members_min: u8,
+    /// Whether members of the first record may be removed.
+    pub first_members_leave: bool,
+    /// Whether members are declared dead.
+    pub has_deaths: bool,
+}
+
 /// The dimensions of a run, with their parameters.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Dimensions {
@@ -160,6 +184,8 @@ pub struct Dimensions {
     layout_changes: Option<LayoutChanges>,
     /// Number of commands on plans.
     plan_commands: u64,
+    /// Changes of the members.
+    member_changes: Option<MemberChanges>,
     /// The node of an older release.
     old_node: Option<u8>,
     /// The node that starts after others were emptied.
@@ -190,6 +216,11 @@ impl Dimensions {
     /// Number of commands that operators give to begin, pause and cancel plans.
     pub const fn plan_commands(&self) -> u64 {
         self.plan_commands
+    }
+
+    /// Changes of the members, if the run has any.
+    pub const fn member_changes(&self) -> Option<MemberChanges> {
+        self.member_changes
     }
 
     /// Lets operators ask several nodes at the same time, and often.
@@ -283,6 +314,7 @@ impl Scenario {
             }
             Dimension::PlannedChanges => {
                 self.dimensions.plan_commands = [4, 12, 40][rng.below(3) as usize];
+                self.draw_member_changes();
             }
             Dimension::OldRelease => {
                 self.dimensions.old_node = Some(rng.below(u64::from(self.nodes)) as u8);
@@ -299,6 +331,42 @@ impl Scenario {
         self.dimensions.all.insert(dimension);
     }
 
+    /// Draws the changes of the members. Uses a generator of its own, so that other parts of the run
+    /// keep their draws.
+    pub(super) fn draw_member_changes(&mut self) {
+        let rng = &mut Rng::new(self.seed ^ 0x6a6f_696e_6572);
+        let excluded = [Dimension::MixedDefaults, Dimension::OldRelease];
+        let is_alike = !excluded.iter().any(|it| self.dimensions.has(*it));
+        if !is_alike || self.has_change() || self.fixed.is_some() {
+            return;
+        }
+        let loses_data = self.loses_data();
+        let has_mixed_quorums = self.quorums == QuorumStyle::Mixed;
+        let may_have_deaths = self.nodes >= 3 && self.default_from >= 2 && !loses_data && !has_mixed_quorums;
+        let spared = if rng.chance(0.5) { 2 } else { self.nodes };
+        let members_min = self.nodes.saturating_sub(spared).max(self.default_from).max(2);
+        let changes = MemberChanges {
+            joiners: 1 + rng.below(3) as u8,
+            members_min,
+            first_members_leave: !loses_data,
+            has_deaths: rng.chance(0.5) && may_have_deaths,
+        };
+        if changes.has_deaths {
+            self.quorums = QuorumStyle::Majority;
+        }
+        self.dimensions.member_changes = Some(changes);
+    }
+
+    /// Number of hosts that are members, or may become members.
+    pub fn hosts(&self) -> u8 {
+        self.nodes + self.dimensions.member_changes.map_or(0, |changes| changes.joiners)
+    }
+
+    /// Greatest `from` of the commands of clients.
+    pub fn from_max(&self) -> u8 {
+        self.dimensions.member_changes.map_or(self.nodes, |changes| changes.members_min.min(self.nodes))
+    }
+
     fn has_change(&self) -> bool {
         FaultKind::CHANGES.iter().any(|kind| self.fault_kinds.contains(kind))
     }
@@ -307,12 +375,14 @@ impl Scenario {
         match dimension {
             _ if self.flood.is_some() || self.one_slow_disk || self.dimensions.has(dimension) => false,
             Dimension::MixedQuorums | Dimension::SmallerWrites => {
-                self.nodes > 1 && !self.has_short_grace() && !self.has_change()
+                let has_deaths = self.dimensions.member_changes.is_some_and(|changes| changes.has_deaths);
+                self.nodes > 1 && !has_deaths && !self.has_short_grace() && !self.has_change()
             }
             Dimension::MixedDefaults => {
                 let is_alike = self.dimensions.has(Dimension::EmptiedAtFirst);
                 self.nodes > 1
                     && !is_alike
+                    && self.dimensions.member_changes.is_none()
                     && !self.has_short_grace()
                     && !self.has_change()
                     && !self.loses_data()
@@ -320,6 +390,7 @@ impl Scenario {
             Dimension::NarrowLinks | Dimension::PlannedChanges => self.nodes > 1,
             Dimension::OldRelease => {
                 let is_alike = self.dimensions.has(Dimension::EmptiedAtFirst);
+                let is_alike = is_alike || self.dimensions.member_changes.is_some();
                 self.nodes > 1 && !is_alike && !self.has_short_grace() && !self.has_change()
             }
             Dimension::EmptiedAtFirst => {

@@ -4,6 +4,7 @@
 //! they have adopted. A child names the ids of members, changes a weight, a zone or a URL, or
 //! exchanges a voter. A node may refuse, for example while its earlier proposal is running.
 
+use crate::world::members::{host_of, other_url_of};
 use crate::world::{World, WorldEvent};
 use cluster::{LayoutRecord, NodeIndex, Requester};
 use std::sync::Arc;
@@ -48,9 +49,9 @@ impl World {
 
     /// Draws a node, or the copy of one if it runs.
     pub(crate) fn draw_proposer(&mut self) -> NodeIndex {
-        let copies = u64::from(self.hosts[self.copy().as_usize()].process.is_some());
-        let nodes = u64::from(self.scenario.nodes) + copies;
-        NodeIndex(self.layout_rng().below(nodes) as u8)
+        let copies = self.hosts[self.copy().as_usize()].process.is_some().then(|| self.copy());
+        let nodes: Vec<NodeIndex> = self.nodes().chain(copies).collect();
+        nodes[self.layout_rng().below(nodes.len() as u64) as usize]
     }
 
     /// The record that the node of a host has adopted.
@@ -70,8 +71,11 @@ impl World {
     }
 
     fn draw_layout_change(&mut self, host: NodeIndex) -> Option<LayoutRecord> {
-        let ids: Vec<Option<NodeTag>> = self.nodes().map(|node| self.id_of(node)).collect();
         let parent = self.adopted_layout(host)?;
+        let hosts: Vec<Option<NodeIndex>> =
+            parent.members.iter().map(|member| host_of(&member.url)).collect();
+        let ids: Vec<Option<NodeTag>> =
+            hosts.iter().map(|host| host.and_then(|host| self.id_of(host))).collect();
         let rng = self.layout_rng();
         let mut record = child(&parent)?;
         let drawn = rng.below(record.members.len() as u64) as usize;
@@ -80,7 +84,8 @@ impl World {
             0 => member.weight = draw_weight(rng),
             1 => member.zone = format!("zone-{}", rng.below(3)),
             2 if member.node_id.is_some() && member.node_id == ids[drawn] => {
-                member.url = format!("http://node-{drawn}-{}:8080", rng.below(100));
+                let host = hosts[drawn].unwrap_or(member.slot);
+                member.url = other_url_of(host, rng.below(100));
             }
             2 | 3 => member.node_id = ids[drawn].or(member.node_id),
             4 => {

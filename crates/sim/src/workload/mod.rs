@@ -3,11 +3,15 @@
 //! The load is an open loop: commands come at random times, independent of earlier replies, and
 //! some come in bursts. So a stuck cluster gets no relief. Each value contains the number of the
 //! command that wrote it, so no two values are equal. Clients that read ranges are in `ranges`,
-//! and operators that change the layout in `layouts`.
+//! operators that change the layout in `layouts`, and those that move data and change the members in
+//! `plans` and `members`.
 
 mod layouts;
+mod members;
 mod plans;
 mod ranges;
+
+pub(crate) use members::DeadMember;
 
 use crate::history::{ClientOperation, ClientOutcome, CommandKind};
 use crate::scenario::{Dimension, QuorumStyle};
@@ -81,7 +85,7 @@ impl ClientWorkload {
     }
 
     fn quorum(&mut self, scenario: &Scenario, kind: CommandKind) -> Quorum {
-        let (majority, from, nodes) = (scenario.majority(), scenario.default_from, scenario.nodes);
+        let (majority, from, nodes) = (scenario.majority(), scenario.default_from, scenario.from_max());
         let style = match scenario.quorums {
             QuorumStyle::Mixed if self.rng.chance(0.5) => QuorumStyle::Majority,
             QuorumStyle::Mixed => QuorumStyle::Any,
@@ -147,6 +151,7 @@ fn large_value(id: RequestId, len: usize) -> Bytes {
 
 /// Quorum of `ack` of `from` replicas.
 pub(crate) fn quorum(ack: u8, from: u8, nodes: u8) -> Quorum {
+    let nodes = nodes.max(from);
     let choice = QuorumChoice { ack: Some(u32::from(ack)), from: Some(u32::from(from)) };
     choice
         .resolve(NonZeroU8::new(nodes).expect("a cluster has at least one node"), nodes)
@@ -182,7 +187,7 @@ impl World {
         let id = self.judge.history.next_id();
         let key = self.workload.key(&self.scenario, id, kind != CommandKind::Get);
         let quorum = self.workload.quorum(&self.scenario, kind);
-        let node = NodeIndex(self.workload.rng.below(u64::from(self.scenario.nodes)) as u8);
+        let node = NodeIndex(self.workload.rng.below(u64::from(self.scenario.hosts())) as u8);
         let quorum = self.workload.quorum_of(&self.scenario, node, quorum);
         let node = self.host_for_client(node);
         self.submit_command(node, kind, key, quorum);

@@ -75,7 +75,7 @@ impl World {
     /// Starts a scan of a random range at a random node. The client may close it before its end.
     pub(crate) fn start_scan(&mut self) {
         let scan = self.workload.scan(&self.scenario);
-        let node = NodeIndex(self.workload.rng.below(u64::from(self.scenario.nodes)) as u8);
+        let node = NodeIndex(self.workload.rng.below(u64::from(self.scenario.hosts())) as u8);
         let node = self.host_for_client(node);
         let Some((id, endpoint)) = self.begin_scan(node, scan) else { return };
         if self.workload.rng.chance(LEAVING) {

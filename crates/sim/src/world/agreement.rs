@@ -4,6 +4,7 @@
 //! it, and the process may end before, or after that and before the node has learned it.
 
 use super::{World, WorldEvent};
+use crate::Plant;
 use crate::check::layout_conflicts;
 use crate::host::EndCause;
 use crate::host::layout_plants;
@@ -18,6 +19,11 @@ use std::sync::Arc;
 use std::time::Duration;
 use stdx::Rng;
 use wire::handshake::{LayoutStatement, NamedMember, ProtocolVersions};
+
+/// Fraction of removed nodes that are started again with their directory, and the longest time
+/// until then.
+const RETURNS_SHARE: f64 = 0.5;
+const RETURNS_WITHIN: Duration = Duration::from_secs(5);
 
 impl World {
     /// Generator of the agreement: times of disks, and changes that operators propose.
@@ -40,6 +46,7 @@ impl World {
                 AgreementEffect::Adopted(record) => {
                     let checked = self.judge.agreement.note_adopted(endpoint.node, &record);
                     self.judge.note(checked);
+                    self.note_newest_record(&record);
                     self.follow(endpoint, &record);
                 }
                 AgreementEffect::ProposalEnded(outcome) => {
@@ -48,9 +55,10 @@ impl World {
                     }
                 }
                 // Operators look at the record instead.
-                AgreementEffect::CommandEnded { .. } => {}
-                // No scenario removes a node.
-                AgreementEffect::Removed { .. } => {}
+                AgreementEffect::CommandEnded { id, outcome } => {
+                    self.layout_command_ended(endpoint, id, outcome);
+                }
+                AgreementEffect::Removed { .. } => self.end_removed(endpoint),
                 AgreementEffect::Conflict(conflict) => {
                     let has_cause = self.may_have_conflicts();
                     self.judge.note(layout_conflicts::check(endpoint.node, &conflict, has_cause));
@@ -64,6 +72,10 @@ impl World {
         let layout = Arc::new(Layout::of_record(record));
         self.judge.note_layout(&layout);
         let Some(process) = self.process(endpoint) else { return };
+        if !layout.members().contains(process.member.me) || record.has_removed(process.member.tag) {
+            // As in the server: the record is not passed on.
+            return self.end_removed(endpoint);
+        }
         process.statement = LayoutStatement::of(record);
         process.named = NamedMember::all_of(record).into();
         process.removed = record.removed_ids().collect();
@@ -72,6 +84,22 @@ impl World {
         let requesters: Vec<Requester> = process.requesters().collect();
         for requester in requesters.into_iter().rev() {
             self.step(Endpoint { requester, ..endpoint }, ProcessInput::Layout(Arc::clone(&layout)));
+        }
+    }
+
+    /// Ends the process of a node that has learned that it was removed, replaced or declared dead.
+    /// Some operators start it again.
+    fn end_removed(&mut self, endpoint: Endpoint) {
+        let host = endpoint.node;
+        self.judge.note_removed(endpoint);
+        if self.scenario.plant == Some(Plant::RemovedNodeServes) {
+            return;
+        }
+        self.trace.note(self.now, || format!("{endpoint:?} was removed, and ends"));
+        self.end_process(host, EndCause::Kill, None);
+        if self.rngs.agreement.chance(RETURNS_SHARE) && !self.nemesis.is_over() {
+            let after = Duration::from_nanos(self.rngs.agreement.below(RETURNS_WITHIN.as_nanos() as u64));
+            self.after(after, WorldEvent::Return(host));
         }
     }
 
@@ -157,7 +185,8 @@ impl World {
         command: LayoutCommand,
         within: Duration,
     ) {
-        self.step(endpoint, ProcessInput::CommandLayout(command, within));
+        let number = self.next_command_id();
+        self.step(endpoint, ProcessInput::CommandLayout(number, command, within));
     }
 
     /// Ends the process of an older release on this node, if there is one. The next process is of

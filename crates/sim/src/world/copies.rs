@@ -1,16 +1,18 @@
 //! A second process of a node, started from a copy of its data directory.
 //!
-//! It runs on a host of its own, with an index behind the nodes, and stands for the same member of
+//! It runs on a host of its own, with an index behind the hosts of nodes, and stands for the same member of
 //! the cluster. It gets the messages of peers only if it answers at the node's address.
 
+use super::members::host_of;
 use super::{World, WorldEvent};
+use crate::Plant;
 use crate::host::EndCause;
 use crate::network::Endpoint;
 use cluster::NodeIndex;
 use env::MemFs;
 
 impl World {
-    /// Member of the cluster that the process of a host stands for.
+    /// Slot of the member of the cluster that the process of a host stands for.
     pub(crate) fn member_of(&self, host: NodeIndex) -> NodeIndex {
         self.hosts[host.as_usize()].member
     }
@@ -21,8 +23,8 @@ impl World {
     }
 
     /// Host of copies.
-    pub(crate) const fn copy(&self) -> NodeIndex {
-        NodeIndex(self.scenario.nodes)
+    pub(crate) fn copy(&self) -> NodeIndex {
+        NodeIndex(self.scenario.hosts())
     }
 
     /// Whether a second process of this node runs.
@@ -31,10 +33,19 @@ impl World {
         self.host(copy).process.is_some() && self.member_of(copy) == node
     }
 
-    /// Host that answers a dialer at the address of a member. No host dials itself.
+    /// Host that answers at the address that the layout of a dialer has for a member. The copy does
+    /// not dial itself.
     pub(super) fn host_at(&self, dialer: Endpoint, member: NodeIndex) -> NodeIndex {
         let is_moved = self.copy_has_address && self.member_of(self.copy()) == member;
-        if is_moved && !self.is_copy(dialer.node) { self.copy() } else { member }
+        if is_moved && !self.is_copy(dialer.node) {
+            return self.copy();
+        }
+        if self.scenario.plant == Some(Plant::AddressOfFormerNode) && member.0 < self.scenario.nodes {
+            return member;
+        }
+        let process = self.hosts[dialer.node.as_usize()].process.as_ref();
+        let name = process.and_then(|process| process.member.layout.names().get(member.as_usize()));
+        name.and_then(|name| host_of(name)).unwrap_or(member)
     }
 
     /// Whether this node would reach a copy at the address of another node that runs too.

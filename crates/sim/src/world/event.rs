@@ -5,9 +5,10 @@ use crate::host::process::StoreAnswers;
 use crate::nemesis::fault_end::FaultEnd;
 use crate::network::{ConnectionId, ConnectionSide, Endpoint, Network};
 use crate::packet::Packet;
+use crate::world::joins::JoinEnd;
 use cluster::{
-    Command, DialFailure, NodeIndex, PeerHello, RequestId, ScanId, StoreId, StoreRequest, StoreResponse,
-    VoterState,
+    Command, DialFailure, JoiningNode, NodeIndex, PeerHello, RequestId, ScanId, StoreId, StoreRequest,
+    StoreResponse, VoterState,
 };
 use limits::Deadline;
 use std::cmp::Reverse;
@@ -81,8 +82,19 @@ pub(crate) enum WorldEvent {
     VoterPersisted(Endpoint, u64, bool),
     /// Operators propose changes of the layout.
     ChangeLayout,
-    /// An operator gives a command on a plan.
+    /// An operator gives a command on a plan, or changes the members.
     CommandLayout,
+    /// An operator has the node of a host join that is not a member.
+    BeginJoin(NodeIndex),
+    /// The node of a host that is not a member asks to join, in its next attempt.
+    Join(NodeIndex),
+    /// The request of a node to join reaches a member: the host, the number of its attempt, and the
+    /// host of the member.
+    JoinAsked(NodeIndex, u64, NodeIndex, Box<JoiningNode>),
+    /// This attempt of the node of a host to join ends.
+    JoinEnded(NodeIndex, u64, Box<JoinEnd>),
+    /// An operator starts a host that was switched off or removed, with the directory that it has.
+    Return(NodeIndex),
 }
 
 impl WorldEvent {
@@ -121,6 +133,11 @@ impl WorldEvent {
             Self::VoterPersisted(..) => 29,
             Self::ChangeLayout => 30,
             Self::CommandLayout => 31,
+            Self::Join(_) => 32,
+            Self::BeginJoin(_) => 36,
+            Self::JoinAsked(..) => 33,
+            Self::JoinEnded(..) => 34,
+            Self::Return(_) => 35,
         }
     }
 
@@ -154,6 +171,7 @@ impl WorldEvent {
             | Self::Packet(connection, side, _)
             | Self::Bytes(connection, side, _) => at(connection, *side),
             Self::PipeHasRoom(connection, toward) => at(connection, toward.other()),
+            Self::JoinAsked(_, _, member, _) => Some(*member),
             Self::Start(_)
             | Self::NextCommand(_)
             | Self::StartScan
@@ -161,6 +179,10 @@ impl WorldEvent {
             | Self::FaultEnd(_)
             | Self::ChangeLayout
             | Self::CommandLayout
+            | Self::Join(_)
+            | Self::BeginJoin(_)
+            | Self::JoinEnded(..)
+            | Self::Return(_)
             | Self::DiskSpaceDue(..) => None,
         }
     }

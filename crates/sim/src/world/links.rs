@@ -1,6 +1,7 @@
 //! Connections: dialed, admitted, used and closed.
 
 use super::{World, WorldEvent, step};
+use crate::Plant;
 use crate::host::EndCause;
 use crate::host::handshake::{self, PendingHandshake};
 use crate::host::process::{HostProcess, ProcessInput};
@@ -18,7 +19,8 @@ const DIAL_TIMEOUT: Duration = Duration::from_millis(500);
 impl World {
     pub(super) fn dial(&mut self, endpoint: Endpoint, node: NodeIndex) {
         let host = self.host_at(endpoint, node);
-        let connection = self.network.dial(endpoint, host);
+        let slots = [self.member_of(endpoint.node), node];
+        let connection = self.network.dial(endpoint, host, slots);
         let Some(process) = self.process(endpoint) else { return };
         let dialed = process.dialed.insert((endpoint.requester, node), connection);
         assert_eq!(dialed, None, "{endpoint:?} dials {node:?} twice");
@@ -30,7 +32,7 @@ impl World {
 
     pub(super) fn dial_arrives(&mut self, connection: ConnectionId) {
         let Some(link) = self.network.link(connection) else { return };
-        let (dialer, node) = (link.dialer, link.acceptor.node);
+        let (dialer, node, expected) = (link.dialer, link.acceptor.node, link.acceptor_slot);
         if link.dialer_end == EndState::Gone {
             return;
         }
@@ -43,7 +45,6 @@ impl World {
             return;
         };
         let accepting = self.local(endpoint).expect("the process was just found");
-        let expected = self.member_of(node);
         match PendingHandshake::new(local, accepting, expected, &mut self.rngs.machines) {
             Ok((handshake, hello)) => {
                 self.pending_handshakes.insert(connection, handshake);
@@ -62,7 +63,11 @@ impl World {
                 self.trace.note(self.now, || {
                     format!("the handshake of {dialer:?} and {endpoint:?} fails: {error}")
                 });
-                self.fail_dial(connection, DialFailure::Rejected);
+                let reason = match self.scenario.plant {
+                    Some(Plant::RemovalHidden) => DialFailure::Rejected,
+                    _ => handshake::failure_of(&error),
+                };
+                self.fail_dial(connection, reason);
             }
         }
     }
@@ -77,7 +82,7 @@ impl World {
     }
 
     /// Local side of the handshake of a state machine.
-    fn local(&self, endpoint: Endpoint) -> Option<HandshakeConfig> {
+    pub(super) fn local(&self, endpoint: Endpoint) -> Option<HandshakeConfig> {
         let process = self.hosts[endpoint.node.as_usize()].process.as_ref()?;
         (process.generation == endpoint.generation)
             .then(|| handshake::local(process, endpoint.requester, &self.names, self.layout.partitions()))
@@ -146,10 +151,9 @@ impl World {
             return;
         }
         link.dialer_end = EndState::Gone;
-        let (dialer, host) = (link.dialer, link.acceptor.node);
+        let (dialer, node) = (link.dialer, link.acceptor_slot);
         self.notify_other_end(connection, ConnectionSide::Dialer);
         self.network.forget_closed(connection);
-        let node = self.member_of(host);
         self.forget_dialed(dialer, node);
         self.step(dialer, ProcessInput::Link(LinkEvent::DialFailed { node, reason }));
     }
@@ -169,7 +173,7 @@ impl World {
         for (connection, side) in self.network.ends_at(endpoint.node) {
             let Some(link) = self.network.link(connection) else { continue };
             let is_accepted = side == ConnectionSide::Acceptor && link.acceptor == endpoint;
-            if is_accepted && self.member_of(link.dialer.node) == node {
+            if is_accepted && link.dialer_slot == node {
                 self.at(self.now, WorldEvent::EndLost(connection, side));
                 self.notify_other_end(connection, side);
             }
@@ -178,9 +182,8 @@ impl World {
 
     pub(super) fn end_lost(&mut self, connection: ConnectionId, side: ConnectionSide) {
         let Some(link) = self.network.link_mut(connection) else { return };
-        let (end, endpoint, host) = (link.end(side), link.endpoint(side), link.endpoint(side.other()).node);
+        let (end, endpoint, peer) = (link.end(side), link.endpoint(side), link.slot(side.other()));
         link.set_end(side, EndState::Gone);
-        let peer = self.member_of(host);
         self.network.forget_closed(connection);
         match (end, side) {
             (EndState::Gone, _) => {}
@@ -299,8 +302,7 @@ impl World {
             let endpoint = link.endpoint(side);
             match link.end(side) {
                 EndState::Open => {
-                    let from = self.member_of(link.endpoint(side.other()).node);
-                    let origin = step::origin(from, connection, side);
+                    let origin = step::origin(link.slot(side.other()), connection, side);
                     let wall = self.show_clocks(endpoint.node).wall;
                     self.judge.observed_clocks.note(endpoint.node, clock, wall);
                     self.step(endpoint, ProcessInput::Message(origin, message, clock));

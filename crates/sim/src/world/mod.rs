@@ -6,13 +6,16 @@
 //! **Mechanism.** One event queue in virtual time; idle time costs nothing. Each concern draws from
 //! a generator of its own, forked from the seed. So an additional draw of one concern does not
 //! change the others. The inputs and effects of state machines are in `step`, disks in `disk`,
-//! connections in `links`, processes in `processes`.
+//! connections in `links`, processes in `processes`. Hosts with their slots are in `members`, and
+//! nodes that join in `joins`.
 
 mod agreement;
 mod copies;
 mod disk;
 pub(crate) mod event;
+mod joins;
 mod links;
+pub(crate) mod members;
 mod pipes;
 mod processes;
 mod resume;
@@ -28,15 +31,16 @@ use crate::judge::Judge;
 use crate::nemesis::Nemesis;
 use crate::network::{ConnectionId, ConnectionSide, Endpoint, Network};
 use crate::trace::Trace;
-use crate::workload::ClientWorkload;
+use crate::workload::{ClientWorkload, DeadMember};
 use crate::{Nanos, Scenario};
-use cluster::{Layout, NodeIndex, RequestId, Requester};
+use cluster::{Layout, LayoutCommandId, LayoutRecord, NodeIndex, RequestId, Requester};
 use event::EventQueue;
+use joins::{JoinCommand, JoiningHost};
 use pipes::Pipe;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
-use stdx::{Now, Rng};
+use stdx::{NodeTag, Now, Rng};
 
 /// Number of partitions of the layout. It is small, since a layout is computed in every run.
 const PARTITIONS: u32 = 64;
@@ -49,7 +53,7 @@ pub(crate) struct World {
     pub(crate) scenario: Scenario,
     pub(crate) now: Nanos,
     pub(crate) queue: EventQueue,
-    /// One host for each node, and one for a copy of a node.
+    /// One host for each node that is or may become a member, and one for a copy of a node.
     pub(crate) hosts: Vec<Host>,
     /// Whether the copy of a node answers at the node's address.
     copy_has_address: bool,
@@ -60,6 +64,18 @@ pub(crate) struct World {
     pub(crate) trace: Trace,
     layout: Arc<Layout>,
     names: Vec<String>,
+    /// The newest record that a node has adopted, in a run whose members change.
+    newest_record: Option<Arc<LayoutRecord>>,
+    /// Nodes that join, by host.
+    joins: BTreeMap<NodeIndex, JoiningHost>,
+    /// Commands that make nodes members, each with the id of the node.
+    join_commands: BTreeMap<(Endpoint, LayoutCommandId), (JoinCommand, NodeTag)>,
+    /// Hosts that are cut off from all others.
+    pub(crate) isolated: BTreeSet<NodeIndex>,
+    /// The member that is off or cut off, and declared dead. It is one at a time.
+    pub(crate) dead_member: Option<DeadMember>,
+    /// Number of commands on the layout that were given.
+    layout_commands: u64,
     /// Handshakes that wait for the acceptor's node.
     pending_handshakes: BTreeMap<ConnectionId, PendingHandshake>,
     /// Directions of connections, by the end that they go towards, in a run with narrow links.
@@ -82,7 +98,7 @@ impl World {
         let mut rng = Rng::new(!scenario.seed);
         // Not forked: the other generators keep their draws.
         let agreement = Rng::new(!scenario.seed ^ 0x6c61_796f_7574);
-        let names: Vec<String> = (0..scenario.nodes).map(|node| format!("http://node-{node}:8080")).collect();
+        let names: Vec<String> = (0..scenario.nodes).map(|node| members::url_of(NodeIndex(node))).collect();
         let layout =
             Arc::new(Layout::new(names.clone(), PARTITIONS).expect("names and partitions are valid"));
         let mut world = Self {
@@ -97,6 +113,12 @@ impl World {
             trace,
             layout,
             names,
+            newest_record: None,
+            joins: BTreeMap::new(),
+            join_commands: BTreeMap::new(),
+            isolated: BTreeSet::new(),
+            dead_member: None,
+            layout_commands: 0,
             pending_handshakes: BTreeMap::new(),
             pipes: BTreeMap::new(),
             rngs: Rngs { disk: rng.fork(), machines: rng.fork(), processes: rng.fork(), agreement },
@@ -114,20 +136,13 @@ impl World {
             world.hosts[usize::from(old)].is_old = true;
         }
         let host_of_copies = world.new_host(NodeIndex(0), &mut rng);
+        for joiner in world.scenario.nodes..world.scenario.hosts() {
+            let mut host = world.new_host(NodeIndex(joiner), &mut rng);
+            host.joins = true;
+            world.hosts.push(host);
+        }
         world.hosts.push(host_of_copies);
         world
-    }
-
-    /// All nodes.
-    pub(crate) fn nodes(&self) -> impl Iterator<Item = NodeIndex> + use<> {
-        (0..self.scenario.nodes).map(NodeIndex)
-    }
-
-    /// The layout of the newest record that a node has adopted.
-    pub(crate) fn layout(&self) -> Arc<Layout> {
-        let adopted = self.nodes().filter_map(|node| self.hosts[node.as_usize()].process.as_ref());
-        let layouts = adopted.map(|process| &process.member.layout);
-        Arc::clone(layouts.max_by_key(|layout| layout.epoch()).unwrap_or(&self.layout))
     }
 
     pub(crate) fn host(&mut self, node: NodeIndex) -> &mut Host {
@@ -209,6 +224,16 @@ impl World {
             }
             WorldEvent::ChangeLayout => self.change_layout(),
             WorldEvent::CommandLayout => self.command_layout(),
+            WorldEvent::BeginJoin(host) if self.nemesis.is_over() => {
+                self.trace.note(self.now, || format!("{host:?} does not join any more"));
+            }
+            WorldEvent::BeginJoin(host) => self.begin_join_again(host),
+            WorldEvent::Join(host) => self.try_to_join(host),
+            WorldEvent::JoinAsked(host, attempt, member, node) => {
+                self.join_asked(host, attempt, member, *node);
+            }
+            WorldEvent::JoinEnded(host, attempt, end) => self.end_join_attempt(host, attempt, *end),
+            WorldEvent::Return(host) => self.return_host(host),
         }
     }
 

@@ -32,6 +32,8 @@ impl World {
         let error_micros = rng.below(2 * skew + 1) as i64 - skew as i64;
         Host {
             member,
+            joins: false,
+            is_off: false,
             disk: MemFs::new(),
             faults: DiskFaults::new(rng.fork()),
             clock: HostClock::new(began, error_micros),
@@ -47,12 +49,18 @@ impl World {
             filled: Nanos::ZERO,
             stale_shards: 0,
             sync_max: self.scenario.sync_max,
+            stated_copies: BTreeSet::new(),
             plant_state: PlantState::default(),
         }
     }
 
     pub(super) fn start(&mut self, node: NodeIndex) {
-        if self.host(node).process.is_some() {
+        let host = self.host(node);
+        if host.process.is_some() || host.is_off {
+            return;
+        }
+        let has_to_join = host.joins;
+        if self.is_joining(node) || has_to_join && !self.has_identity(node) {
             return;
         }
         if !self.may_start(node) {
@@ -61,6 +69,7 @@ impl World {
         let now = self.show_clocks(node);
         let after_absence = self.after_absence(node);
         let (faults, rng) = (DiskFaults::new(self.rngs.processes.fork()), self.rngs.processes.fork());
+        let is_copy = self.is_copy(node);
         let host = &mut self.hosts[node.as_usize()];
         host.generation += 1;
         host.faults = faults;
@@ -79,6 +88,7 @@ impl World {
             env,
             now,
             me: host.member,
+            host: if is_copy { host.member } else { node },
             after_absence,
             directory,
             is_old: host.is_old,
@@ -89,6 +99,7 @@ impl World {
         });
         match started {
             Ok(process) => {
+                host.member = process.member.me;
                 host.process = Some(process);
                 // An earlier start may have made the data stale and may have been stopped after
                 // that.
@@ -103,6 +114,9 @@ impl World {
                 self.trace.note(self.now, || format!("{node:?} does not start: {error}"));
                 if self.is_copy(node) {
                     // A copy that does not start is dropped.
+                    return;
+                }
+                if matches!(error, StoreError::RemovedNode { .. }) {
                     return;
                 }
                 let host = &mut self.hosts[node.as_usize()];
@@ -139,7 +153,7 @@ impl World {
         self.note_copy_witnesses();
         let host = &mut self.hosts[node.as_usize()];
         if host.process.take().is_none() {
-            return;
+            return self.crash_joiner(node, end_cause);
         }
         host.paused = None;
         host.clock.resume(self.now);
@@ -152,6 +166,13 @@ impl World {
         if let Some(down) = down {
             self.after(down, WorldEvent::Start(node));
         }
+    }
+
+    /// Starts a host that was switched off, cut off or removed, with the directory that it has.
+    pub(super) fn return_host(&mut self, node: NodeIndex) {
+        self.host(node).is_off = false;
+        self.end_isolation(node);
+        self.start(node);
     }
 
     /// The decision of the operator, if the node seems to have been away for too long.
@@ -248,7 +269,7 @@ impl World {
 }
 
 /// Contents of a disk after the process that used it has ended.
-fn disk_after(disk: &MemFs, end_cause: EndCause, rng: &mut Rng) -> MemFs {
+pub(super) fn disk_after(disk: &MemFs, end_cause: EndCause, rng: &mut Rng) -> MemFs {
     match end_cause {
         EndCause::Kill => disk.kill(),
         EndCause::PowerLoss => disk.crash(rng),

@@ -109,6 +109,11 @@ const fn source(event: &WorldEvent) -> EventSource {
         | WorldEvent::FaultEnd(_)
         | WorldEvent::ChangeLayout
         | WorldEvent::CommandLayout
+        | WorldEvent::Join(_)
+        | WorldEvent::BeginJoin(_)
+        | WorldEvent::JoinAsked(..)
+        | WorldEvent::JoinEnded(..)
+        | WorldEvent::Return(_)
         | WorldEvent::DiskSpaceDue(..) => EventSource::World,
     }
 }

@@ -1,6 +1,7 @@
 //! Steps of state machines: their inputs, and the execution of their effects.
 
 use super::{PAGE_WITHIN, World, WorldEvent};
+use crate::Plant;
 use crate::history::{ClientOutcome, ScanHistory};
 use crate::host::Host;
 use crate::host::layout_plants;
@@ -193,6 +194,14 @@ impl World {
         {
             layout_plants::alter_sent(plant, process.member.tag, &mut message);
         }
+        if plant == Some(Plant::EarlierCopyStated) {
+            let record = self.adopted_layout(endpoint.node);
+            let host = self.host(endpoint.node);
+            if let Some(record) = record {
+                let (me, stated) = (host.member, &mut host.stated_copies);
+                layout_plants::state_earlier_copies(&mut message, me, &record, stated);
+            }
+        }
         self.note_vote(endpoint, &message);
         if let Message::Request {
             request: PeerRequest::Replica(ReplicaRequest::Write { key, cell, .. }),
@@ -248,6 +257,7 @@ impl World {
         let plant = self.scenario.plant;
         let times = self.host(endpoint.node).plant_state.reply_count(plant, reply);
         let wall = self.show_clocks(endpoint.node).wall;
+        self.judge.check_replier(endpoint);
         for _ in 0..times {
             match ScanHistory::is_page_id(to) {
                 true => self.receive_page(endpoint, to, reply),
