@@ -5,6 +5,7 @@
 //! threads each. `bench/README.md` describes the scenarios and their figures.
 
 mod big;
+mod change;
 mod comparison;
 mod comparisons;
 mod data;
@@ -16,6 +17,7 @@ mod large;
 mod measure;
 mod others;
 mod overload;
+mod picture;
 mod presets;
 mod processor;
 mod proof;
@@ -121,6 +123,9 @@ enum Command {
     Overload(overload::OverloadArguments),
     /// Promises and growth of three nodes under load and faults for a long time
     Soak(soak::SoakArguments),
+    /// Changes of the membership under load, and their costs; parts: join, leave, replace, restart,
+    /// idle, etcd
+    Change(change::ChangeArguments),
     /// All presets of `veche bench`; parts: the names of presets
     Presets(presets::PresetArguments),
 }
@@ -189,6 +194,7 @@ fn benchmark(options: &Options) -> BenchResult<()> {
         Command::Compare(_) => "compare",
         Command::Overload(_) => "overload",
         Command::Soak(_) => "soak",
+        Command::Change(_) => "change",
         Command::Presets(_) => "presets",
     };
     let mut table = ResultTable::new(scenario);
@@ -221,6 +227,7 @@ fn benchmark(options: &Options) -> BenchResult<()> {
         Command::Large(arguments) => large::rows(options, arguments, &work_dir, &mut table)?,
         Command::Overload(arguments) => overload::run(options, arguments, &work_dir, &mut table)?,
         Command::Soak(arguments) => soak::run(options, arguments, &work_dir, &mut table)?,
+        Command::Change(arguments) => change::run(options, arguments, &work_dir, &mut table)?,
         Command::Presets(arguments) => presets::run(options, arguments, &work_dir, &mut table)?,
     }
     table.write(&options.out)?;

@@ -137,26 +137,55 @@ pub(crate) fn etcd(
         peers.iter().enumerate().map(|(node, peer)| format!("{}=http://{peer}", member(node))).collect();
     let mut servers = Vec::new();
     for (node, (client, peer)) in clients.into_iter().zip(peers).enumerate() {
-        let member = member(node);
+        let started = EtcdMember { name: member(node), client, peer };
+        servers.push((started.spawn(work_dir, tool, layout, &cluster.join(","), "new")?, started.name));
+    }
+    servers.into_iter().map(|(server, member)| wait_for_etcd(work_dir, server, &member)).collect()
+}
+
+/// A member of an etcd cluster.
+#[derive(Clone, Debug)]
+pub(crate) struct EtcdMember {
+    pub(crate) name: String,
+    /// Address for clients.
+    pub(crate) client: SocketAddr,
+    /// Address for the other members.
+    pub(crate) peer: SocketAddr,
+}
+
+impl EtcdMember {
+    /// Starts the member, without waiting for it. `cluster` has the names and URLs of all members,
+    /// `state` is `new` or `existing`.
+    pub(crate) fn spawn(
+        &self,
+        work_dir: &WorkDir,
+        tool: &Tool,
+        layout: CpuLayout,
+        cluster: &str,
+        state: &str,
+    ) -> BenchResult<ServerProcess> {
+        let Self { name, client, peer } = self;
         let args = [
-            ("name", member.clone()),
-            ("data-dir", work_dir.data(&member).display().to_string()),
+            ("name", name.clone()),
+            ("data-dir", work_dir.data(name).display().to_string()),
             ("listen-client-urls", format!("http://{client}")),
             ("advertise-client-urls", format!("http://{client}")),
             ("listen-peer-urls", format!("http://{peer}")),
             ("initial-advertise-peer-urls", format!("http://{peer}")),
-            ("initial-cluster", cluster.join(",")),
+            ("initial-cluster", cluster.to_owned()),
+            ("initial-cluster-state", state.to_owned()),
             ("quota-backend-bytes", ETCD_QUOTA_BYTES.to_string()),
             ("log-level", "warn".to_owned()),
         ];
         let args = args.map(|(flag, value)| format!("--{flag}={value}"));
-        servers
-            .push((work_dir.spawn(&member, &tool.path, &args, layout, client)?.with_graceful_end(), member));
+        Ok(work_dir.spawn(name, &tool.path, &args, layout, *client)?.with_graceful_end())
     }
-    let is_ready = |address: SocketAddr| {
+}
+
+fn wait_for_etcd(work_dir: &WorkDir, server: ServerProcess, member: &str) -> BenchResult<ServerProcess> {
+    work_dir.wait_for_other(server, member, |address| {
         fetch(address, "GET", "/health", b"", PROBE_TIMEOUT).is_ok_and(|answer| answer.status == 200)
-    };
-    servers.into_iter().map(|(server, member)| work_dir.wait_for_other(server, &member, is_ready)).collect()
+    })
 }
 
 /// The leader of the etcd nodes. Another node would forward each write to it.

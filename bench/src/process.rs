@@ -49,9 +49,22 @@ pub fn resident_memory(pid: u32) -> io::Result<ResidentMemory> {
 /// # Errors
 /// There is no such process, or it belongs to another user.
 pub fn disk_read_bytes(pid: u32) -> io::Result<u64> {
+    io_counter(pid, "read_bytes:")
+}
+
+/// Bytes that a process has written so far and that go to the disk, soon or late.
+///
+/// # Errors
+/// There is no such process, or it belongs to another user.
+pub fn disk_written_bytes(pid: u32) -> io::Result<u64> {
+    io_counter(pid, "write_bytes:")
+}
+
+/// Reads a counter of `/proc/<pid>/io`. `name` ends with a colon.
+fn io_counter(pid: u32, name: &str) -> io::Result<u64> {
     let text = fs::read_to_string(format!("/proc/{pid}/io"))?;
-    let read = text.lines().find_map(|line| line.strip_prefix("read_bytes:")?.trim().parse().ok());
-    read.ok_or_else(|| io::Error::new(ErrorKind::InvalidData, format!("/proc/{pid}/io has no read_bytes")))
+    let count = text.lines().find_map(|line| line.strip_prefix(name)?.trim().parse().ok());
+    count.ok_or_else(|| io::Error::new(ErrorKind::InvalidData, format!("/proc/{pid}/io has no {name}")))
 }
 
 /// A server process that this process started. It is killed and reaped when it is dropped.
@@ -222,5 +235,6 @@ mod tests {
         let memory = resident_memory(pid).unwrap();
         assert!(memory.now > 0 && memory.peak >= memory.anonymous);
         assert!(disk_read_bytes(pid).unwrap() <= disk_read_bytes(pid).unwrap());
+        assert!(disk_written_bytes(pid).unwrap() <= disk_written_bytes(pid).unwrap());
     }
 }

@@ -3,6 +3,7 @@
 use crate::BenchResult;
 use bench::fetch;
 use lab::process::ServerProcess;
+use std::net::SocketAddr;
 use std::time::Duration;
 
 const TIMEOUT: Duration = Duration::from_secs(2);
@@ -14,7 +15,12 @@ pub(crate) struct Scrape(String);
 impl Scrape {
     /// Scrapes a node.
     pub(crate) fn of(server: &ServerProcess) -> BenchResult<Self> {
-        let answer = fetch(server.address(), "GET", "/metrics", b"", TIMEOUT)?;
+        Self::at(server.address())
+    }
+
+    /// Scrapes the node at an address.
+    pub(crate) fn at(address: SocketAddr) -> BenchResult<Self> {
+        let answer = fetch(address, "GET", "/metrics", b"", TIMEOUT)?;
         match answer.status {
             200 => Ok(Self(String::from_utf8(answer.body)?)),
             status => Err(format!("/metrics is answered with {status}").into()),

@@ -6,10 +6,13 @@ use lab::cgroup::ControlGroup;
 use lab::process::ServerProcess;
 use serde_json::Value;
 use std::net::{SocketAddr, TcpListener};
+use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 use std::{fs, io};
 
+/// Ports outside the ephemeral range.
+const LASTING_PORTS: Range<u16> = 20_000..32_000;
 const READY_WITHIN: Duration = Duration::from_secs(60);
 const STATUS_TIMEOUT: Duration = Duration::from_secs(5);
 
@@ -202,16 +205,42 @@ impl WorkDir {
         memory: &str,
     ) -> Vec<NodeSpec> {
         let urls: Vec<String> = addresses.iter().map(|address| format!("http://{address}")).collect();
-        let member = |(i, address): (usize, SocketAddr)| {
-            let name = format!("{name}-{i}");
-            let mut args = vec!["serve".to_owned(), "--listen".to_owned(), address.to_string()];
-            args.extend([threads(layout), format!("--cluster={}", urls.join(","))]);
-            args.push(format!("--data={}", self.data(&name).display()));
-            args.push(format!("--durability={}", durability.flag()));
-            args.push(format!("--memory={memory}"));
-            NodeSpec { name, address, args }
+        let origin = format!("--cluster={}", urls.join(","));
+        let node = |(i, address)| {
+            self.node_spec(&format!("{name}-{i}"), address, &origin, layout, durability, memory)
         };
-        addresses.into_iter().enumerate().map(member).collect()
+        addresses.into_iter().enumerate().map(node).collect()
+    }
+
+    /// Specification of a node that joins the cluster of `member`. It is not started.
+    pub(crate) fn joining_spec(
+        &self,
+        name: &str,
+        address: SocketAddr,
+        member: SocketAddr,
+        layout: CpuLayout,
+        durability: Durability,
+        memory: &str,
+    ) -> NodeSpec {
+        self.node_spec(name, address, &format!("--join=http://{member}"), layout, durability, memory)
+    }
+
+    /// Specification of a node. `origin` is the flag by which it knows its cluster.
+    fn node_spec(
+        &self,
+        name: &str,
+        address: SocketAddr,
+        origin: &str,
+        layout: CpuLayout,
+        durability: Durability,
+        memory: &str,
+    ) -> NodeSpec {
+        let mut args = vec!["serve".to_owned(), "--listen".to_owned(), address.to_string()];
+        args.extend([threads(layout), origin.to_owned()]);
+        args.push(format!("--data={}", self.data(name).display()));
+        args.push(format!("--durability={}", durability.flag()));
+        args.push(format!("--memory={memory}"));
+        NodeSpec { name: name.to_owned(), address, args }
     }
 
     /// Starts a node of a cluster, without waiting for it.
@@ -285,7 +314,8 @@ impl WorkDir {
         self.dir.join(name)
     }
 
-    fn log(&self, name: &str) -> PathBuf {
+    /// File to which the node `name` logs.
+    pub(crate) fn log(&self, name: &str) -> PathBuf {
         self.dir.join(format!("{name}.log"))
     }
 }
@@ -317,6 +347,17 @@ fn program(given: Option<&Path>, name: &str) -> BenchResult<PathBuf> {
 /// An address that was free a moment ago.
 pub(crate) fn free_address() -> BenchResult<SocketAddr> {
     Ok(TcpListener::bind("127.0.0.1:0")?.local_addr()?)
+}
+
+/// Addresses whose ports stay free while their nodes are down.
+pub(crate) fn lasting_addresses(count: usize) -> BenchResult<Vec<SocketAddr>> {
+    let Range { start, end } = LASTING_PORTS;
+    let first = start + (std::process::id() % u32::from(end - start)) as u16;
+    let free = (first..end).chain(start..first).filter_map(|port| {
+        TcpListener::bind(("127.0.0.1", port)).ok().and_then(|listener| listener.local_addr().ok())
+    });
+    let free: Vec<SocketAddr> = free.take(count).collect();
+    if free.len() == count { Ok(free) } else { Err("there are no free ports".into()) }
 }
 
 /// Fetches `/v0/status`; `null` if it is not JSON.

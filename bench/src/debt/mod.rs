@@ -7,10 +7,9 @@
 //!
 //! **Caveats.** The node is scraped once a second, which is a request too.
 
-mod picture;
-
 use crate::data::require_free_space;
 use crate::measure::{BenchLoad, Sample, measure_lanes};
+use crate::picture::{self, Panel};
 use crate::scrape::Scrape;
 use crate::servers::{CpuLayout, Durability, WorkDir};
 use crate::table::{ResultTable, Threshold};
@@ -71,6 +70,14 @@ struct Second {
     level0_tables: f64,
 }
 
+/// Lines of the picture. The flood is grey.
+const PANELS: [Panel<Second>; 4] = [
+    Panel { title: "compaction debt, GB", color: "#06c", of: |second| second.debt_bytes / 1e9 },
+    Panel { title: "writes, thousands per second", color: "#080", of: |second| second.served as f64 / 1e3 },
+    Panel { title: "p99 of the seconds, ms", color: "#a50", of: |second| second.p99_us / 1e3 },
+    Panel { title: "refused writes per second", color: "#c33", of: |second| second.not_ok as f64 },
+];
+
 /// Measures, and adds the rows.
 pub(crate) fn rows(
     options: &Options,
@@ -116,7 +123,7 @@ pub(crate) fn rows(
     add_rows(table, reached, &seconds, &rest);
     table.add_details("seconds", serde_json::to_value(&seconds)?);
     if let Some(path) = &arguments.picture {
-        fs::write(path, picture::draw(&seconds))?;
+        fs::write(path, picture::draw(&PANELS, |second| second.is_flood, &seconds))?;
     }
     Ok(())
 }

@@ -1,19 +1,17 @@
 //! Nodes of the soak test, across restarts, and the small disk of the last one.
 
 use crate::BenchResult;
-use crate::servers::{CpuLayout, Durability, NodeSpec, WorkDir};
+use crate::servers::{CpuLayout, Durability, NodeSpec, WorkDir, lasting_addresses};
 use lab::process::{ServerProcess, resident_memory};
 use std::fs::{self, File};
 use std::io::Write;
-use std::net::{SocketAddr, TcpListener};
+use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-/// Ports outside the ephemeral range.
-const PORTS: std::ops::Range<u16> = 20_000..32_000;
 const LAYOUT: CpuLayout = CpuLayout::UNPINNED;
 /// Time in which a node must start, or must serve again after a fault.
 pub(super) const READY_TIMEOUT: Duration = Duration::from_secs(60);
@@ -46,7 +44,7 @@ pub(super) struct NodeUsage {
 impl<'a> Nodes<'a> {
     /// Starts new nodes, and waits until all of them serve.
     pub(super) fn start(work_dir: &'a WorkDir, count: usize, memory: &str) -> BenchResult<Self> {
-        let specs = work_dir.node_specs("soak", free_addresses(count)?, LAYOUT, Durability::Sync, memory);
+        let specs = work_dir.node_specs("soak", lasting_addresses(count)?, LAYOUT, Durability::Sync, memory);
         let small_disk = specs.last().and_then(|spec| SmallDisk::mount(&work_dir.data(&spec.name)));
         let servers = specs.iter().map(|spec| Ok(Mutex::new(Some(work_dir.spawn_node(spec, LAYOUT)?))));
         let servers = servers.collect::<BenchResult<Vec<_>>>()?;
@@ -151,17 +149,6 @@ fn count_files(dir: &Path, bytes: &mut u64, files: &mut u64) {
             *bytes += entry.metadata().map_or(0, |metadata| metadata.len());
         }
     }
-}
-
-/// Addresses whose ports stay free while a node is down.
-fn free_addresses(count: usize) -> BenchResult<Vec<SocketAddr>> {
-    let first = PORTS.start + (std::process::id() % u32::from(PORTS.end - PORTS.start)) as u16;
-    let ports = (first..PORTS.end).chain(PORTS.start..first);
-    let free = ports.filter_map(|port| {
-        TcpListener::bind(("127.0.0.1", port)).ok().and_then(|listener| listener.local_addr().ok())
-    });
-    let free: Vec<SocketAddr> = free.take(count).collect();
-    if free.len() == count { Ok(free) } else { Err("there are no free ports".into()) }
 }
 
 /// File that fills the disk, beside the node's own files.
