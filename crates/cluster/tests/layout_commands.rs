@@ -37,6 +37,7 @@ fn joining(node: usize) -> JoiningNode {
         zone: "z".to_owned(),
         weight: 2,
         feature_level_max: FEATURE_LEVEL_PLANS,
+        member_url: "http://a:1".to_owned(),
     }
 }
 
@@ -61,6 +62,20 @@ fn a_node_joins_as_the_last_member_of_every_list() {
         assert_eq!(joined.preference_list(partition), [list, &[NodeIndex(3)]].concat());
     }
     assert_eq!(joined.changed, record.changed, "nothing moves");
+}
+
+#[test]
+fn a_member_without_a_url_gets_the_one_at_which_the_first_joining_node_has_reached_it() {
+    let mut alone = cluster(1);
+    alone.members[0].url.clear();
+    let reached = |member_url: String| JoiningNode { member_url, ..joining(1) };
+    let is_member = CommandRefusal::IsMember { url: url(1) };
+    assert_eq!(alone.with_joined(reached(url(1))), Err(is_member), "it has reached itself");
+    let two = alone.with_joined(reached("http://first".to_owned())).expect("a new node");
+    let urls = |record: &LayoutRecord| record.members.iter().map(|its| its.url.clone()).collect::<Vec<_>>();
+    assert_eq!(urls(&two), ["http://first".to_owned(), url(1)]);
+    let three = two.with_joined(JoiningNode { member_url: "http://other".to_owned(), ..joining(2) });
+    assert_eq!(urls(&three.expect("a new node")), ["http://first".to_owned(), url(1), url(2)]);
 }
 
 #[test]
@@ -105,9 +120,7 @@ fn a_node_that_cannot_join_is_told_why() {
     let is_member = |url: String| CommandRefusal::IsMember { url };
     assert_eq!(refused(JoiningNode { url: url(1), ..joining(3) }), is_member(url(1)));
     assert_eq!(refused(JoiningNode { id: NodeTag(101), ..joining(3) }), is_member(url(3)));
-    let mut alone = cluster(1);
-    alone.members[0].url.clear();
-    assert_eq!(alone.with_joined(joining(1)), Err(CommandRefusal::MemberWithoutUrl));
+    assert_eq!(refused(JoiningNode { member_url: String::new(), ..joining(3) }), CommandRefusal::NodeBounds);
     assert_eq!(cluster(NODES_MAX).with_joined(joining(64)), Err(CommandRefusal::TooManyMembers));
 }
 

@@ -3,7 +3,8 @@
 //! **Promise.** When [`join`] returns, a decided layout record has the node as a member, and its
 //! data directory belongs to the cluster: the node starts in it like any other. A join that was cut
 //! off at any moment is repeated by the next one in the same directory, and adds one member. If the
-//! cluster refuses the node, the error says why.
+//! cluster refuses the node, the error says why. At the address of a member that cannot be reached,
+//! the node takes the place of that member, which has lost its disk.
 //!
 //! **Mechanism.** The node keeps its id and its request in the directory (`store`'s `joining`), and
 //! asks one member over a connection of its own (`wire::handshake`'s `join`). The member has the
@@ -134,6 +135,7 @@ pub fn join(
         zone: request.zone.clone(),
         weight: request.weight,
         feature_level_max: level_max,
+        member_url: request.member.clone(),
     };
     let member = &request.member;
     tracing::info!(member, url = request.own, id = format!("{:016x}", node.id.0), "joining a cluster");
@@ -184,6 +186,7 @@ pub fn check_cluster(env: &Env, dir: &Path, member: &str, secret: Option<&str>) 
         zone: String::new(),
         weight: 0,
         feature_level_max: 0,
+        member_url: String::new(),
     };
     match MemberConnection::open(member, secret, &unnamed) {
         Ok(connection) => match connection.cluster {

@@ -41,6 +41,8 @@ pub(crate) struct Local {
     pub(crate) layout_progress: LayoutProgress,
     /// The layout records that the peers hold.
     pub(crate) peer_epochs: Arc<PeerEpochs>,
+    /// Greatest feature level of the layout records that this node carries out.
+    pub(crate) feature_level_max: u32,
     /// The sync state that was durable at the start.
     first_sync_state: SyncState,
     digest: ClusterDigest,
@@ -78,6 +80,7 @@ impl Local {
             peer_epochs: Arc::new(PeerEpochs::new(&opened.votes)),
             secret: Secret::new(config.secret.clone().unwrap_or_default()),
             links: AtomicU64::new(0),
+            feature_level_max: config.feature_level_max,
             first_sync_state: opened.record.sync_state,
             version_ahead: opened.version_ahead,
             store,

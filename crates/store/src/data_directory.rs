@@ -18,7 +18,9 @@ use crate::snapshots::Snapshots;
 use crate::store::Store;
 use crate::votes_file::{self, ReadVotes, VotesFile, VotesFound};
 use crate::{data_loss, node_record};
-use cluster::{HybridClock, LayoutRecord, NodeRecord, NodeSet, SyncState, VoteHistory, VoterState};
+use cluster::{
+    HybridClock, LayoutEpoch, LayoutRecord, NodeRecord, NodeSet, SyncState, VoteHistory, VoterState,
+};
 use engine::{Engine, HorizonSource, Recovery};
 use env::{DirLock, Env, Fs};
 use std::path::{Path, PathBuf};
@@ -285,6 +287,11 @@ impl DataDirectory {
             (None, Some(alive)) => alive.first_record(is_successor)?,
             (None, None) => NodeRecord::default(),
         };
+        // An empty shard has nothing to disown, and the node may own what it gains at once.
+        let newest_change = newest_change(&layout);
+        if recovery.tables == 0 && recovery.cells == 0 && record.disowned_to < newest_change {
+            record.disowned_to = newest_change;
+        }
         let noted = marked.filter(|_| !is_successor).map(|marked| marked.end);
         let mark = alive.clone().unwrap_or_else(|| Arc::new(AliveMark::new(Arc::clone(&env.fs), &dir)));
         let pauses = Arc::new(PauseDetector::new(Arc::clone(&env.clock), &dir, away_max, peers));
@@ -416,6 +423,11 @@ fn note_first(store: &Store, identity: &mut Identity, at: (&dyn Fs, &Path)) -> R
         *identity = marked;
     }
     Ok(())
+}
+
+/// The newest change of a partition by a layout record. `None` if none has changed.
+fn newest_change(layout: &LayoutRecord) -> Option<LayoutEpoch> {
+    layout.changed.iter().copied().max().filter(|epoch| *epoch > LayoutEpoch::FIRST)
 }
 
 /// The record of a node whose stored record is in a table that cannot be read. What the node knew

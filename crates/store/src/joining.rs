@@ -20,7 +20,7 @@ use crate::error::StoreError;
 use crate::identity::{HASH_VERSION, IDENTITY_FILE, Identity};
 use crate::layout_file;
 use crate::sealed::{self, field, number};
-use cluster::{ClusterId, LayoutRecord};
+use cluster::{ClusterId, LayoutMember, LayoutRecord};
 use env::{DirLock, Env, Fs};
 use std::io;
 use std::path::{Path, PathBuf};
@@ -48,6 +48,8 @@ pub struct JoiningDirectory {
     fs: Arc<dyn Fs>,
     dir: PathBuf,
     tag: NodeTag,
+    /// The URL of this node.
+    own: String,
     /// No earlier start has asked by the id.
     is_new: bool,
     _lock: Box<dyn DirLock>,
@@ -151,7 +153,14 @@ impl JoiningDirectory {
         if earlier.is_none_or(|(_, earlier)| earlier != *request) {
             sealed::replace(fs, dir, FILE, &request.text(tag))?;
         }
-        Ok(Self { fs: Arc::clone(&env.fs), dir: dir.to_owned(), tag, is_new, _lock: lock })
+        Ok(Self {
+            fs: Arc::clone(&env.fs),
+            dir: dir.to_owned(),
+            tag,
+            own: request.own.clone(),
+            is_new,
+            _lock: lock,
+        })
     }
 
     /// Forgets the request, which no member has carried out or will. A request of an earlier start
@@ -168,15 +177,17 @@ impl JoiningDirectory {
         self.tag
     }
 
-    /// Gives the directory the decided `record`, which names the node, and then its identity.
+    /// Gives the directory the decided `record`, which names the node, and then its identity. If the
+    /// record has another node at the URL of this one instead, this node takes its place.
     ///
     /// # Errors
-    /// [`StoreError`] if the record does not name the node, or has another version of the key hash,
-    /// or if the operating system refuses an operation.
+    /// [`StoreError`] if the record has no such member, or has another version of the key hash, or
+    /// if the operating system refuses an operation.
     pub fn complete(self, record: &LayoutRecord) -> Result<(), StoreError> {
         let (fs, dir) = (&*self.fs, &*self.dir);
         let refused = |detail: String| Err(StoreError::LayoutRefused { detail });
-        if !record.members.iter().any(|member| member.node_id == Some(self.tag)) {
+        let is_own = |member: &LayoutMember| member.node_id == Some(self.tag) || member.url == self.own;
+        if !record.members.iter().any(is_own) {
             return refused("it does not have this node as a member".to_owned());
         }
         if record.hash_version != HASH_VERSION {
@@ -186,7 +197,7 @@ impl JoiningDirectory {
             ));
         }
         layout_file::store(fs, dir, record)?;
-        layout_file::identity_of(record, self.tag).store(fs, dir)
+        layout_file::identity_of(record, self.tag, &self.own).store(fs, dir)
     }
 }
 

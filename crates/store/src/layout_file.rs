@@ -183,9 +183,10 @@ pub(crate) fn check_member(dir: &Path, record: &LayoutRecord, identity: &Identit
     })
 }
 
-/// The identity of the node with this id, which `record` names, before it has data.
-pub(crate) fn identity_of(record: &LayoutRecord, tag: NodeTag) -> Identity {
-    let membership = Membership { own: None, ..Membership::of(Vec::new()) };
+/// The identity of the node with this id, which `record` names or which takes the place of the
+/// member at the URL `own`, before it has data.
+pub(crate) fn identity_of(record: &LayoutRecord, tag: NodeTag, own: &str) -> Identity {
+    let membership = Membership { own: Some(own.to_owned()), ..Membership::of(Vec::new()) };
     let unnamed = Identity::without_log_mark(tag, membership);
     Identity::without_log_mark(tag, membership_of(record, &unnamed))
 }

@@ -58,7 +58,8 @@ fn grown(first: &LayoutRecord, id: NodeTag) -> LayoutRecord {
     record.members[0].node_id = Some(id);
     let (url, zone) = ("http://n1:1".to_owned(), String::new());
     let feature_level_max = FEATURE_LEVEL_PLANS;
-    let node = JoiningNode { id: NodeTag(77), url, zone, weight: 1, feature_level_max };
+    let member_url = "http://a:1".to_owned();
+    let node = JoiningNode { id: NodeTag(77), url, zone, weight: 1, feature_level_max, member_url };
     record.with_joined(node).expect("it may join")
 }
 

@@ -3,7 +3,7 @@
 
 mod common;
 
-use cluster::{ClusterOrigin, FEATURE_LEVEL_PLANS, JoiningNode, LayoutRecord, MemberState};
+use cluster::{ClusterOrigin, FEATURE_LEVEL_PLANS, JoiningNode, LayoutEpoch, LayoutRecord, MemberState};
 use common::{DATA, env, options};
 use env::{FaultFs, FaultPlan, Fs, MemFs};
 use std::path::Path;
@@ -47,7 +47,8 @@ fn take_in(record: &mut LayoutRecord, id: NodeTag) {
     // A second member would need another URL.
     let url = format!("{OWN}{}", record.members.len() - 3);
     let (zone, feature_level_max) = (String::new(), FEATURE_LEVEL_PLANS);
-    let node = JoiningNode { id, url, zone, weight: 1, feature_level_max };
+    let node =
+        JoiningNode { id, url, zone, weight: 1, feature_level_max, member_url: "http://a:1".to_owned() };
     *record = record.with_joined(node).expect("it may join");
 }
 
@@ -97,6 +98,18 @@ fn the_first_start_keeps_the_id_with_which_the_node_has_joined() {
     let (_, again) = start(disk.kill(), &mut record, 20).unwrap();
     assert_eq!((again.identity.tag, joined(&record)), (NodeTag(10), vec![NodeTag(10)]));
     assert_eq!(JoinRequest::unfinished(&env(Arc::new(disk)), Path::new(DATA)).unwrap(), None);
+}
+
+#[test]
+fn a_node_that_joins_after_changes_of_the_layout_has_nothing_to_disown() {
+    let (disk, mut record) = (MemFs::new(), cluster());
+    record.epoch = LayoutEpoch(9);
+    record.changed.fill(LayoutEpoch(8));
+    let (store, opened) = start(disk.clone(), &mut record, 10).unwrap();
+    assert_eq!(opened.record.disowned_to, Some(LayoutEpoch(8)));
+    drop(store);
+    let (_, again) = start(disk.kill(), &mut record, 20).unwrap();
+    assert_eq!(again.record.disowned_to, Some(LayoutEpoch(8)), "it is remembered");
 }
 
 /// Whatever the first start has done before it was stopped, the second one goes on.

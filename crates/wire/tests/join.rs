@@ -50,6 +50,7 @@ fn node() -> JoiningNode {
         zone: "west".to_owned(),
         weight: 2,
         feature_level_max: 3,
+        member_url: "http://a:1".to_owned(),
     }
 }
 
@@ -199,10 +200,16 @@ fn a_refusal_takes_the_place_of_a_challenge_or_a_welcome() {
 /// The cluster refuses them with a sentence, so they have to arrive.
 #[test]
 fn texts_that_are_too_long_for_a_record_stay_too_long() {
-    let long = JoiningNode { url: "u".repeat(5_000), zone: "z".repeat(5_000), ..node() };
+    let long = JoiningNode {
+        url: "u".repeat(5_000),
+        zone: "z".repeat(5_000),
+        member_url: "m".repeat(5_000),
+        ..node()
+    };
     let outcome = shake(SECRET, long, member(), |_, _| ());
     let Ok(JoinAcceptStep::Asked(asked)) = outcome.acceptor else { panic!("not asked") };
-    assert_eq!((asked.url.len(), asked.zone.len()), (URL_BYTES_MAX + 1, cluster::ZONE_BYTES_MAX + 1));
+    let lens = [&asked.url, &asked.zone, &asked.member_url].map(String::len);
+    assert_eq!(lens, [URL_BYTES_MAX + 1, cluster::ZONE_BYTES_MAX + 1, URL_BYTES_MAX + 1]);
     let lines = JoiningNode { zone: "two\nlines".to_owned(), ..node() };
     let outcome = shake(SECRET, lines, member(), |_, _| ());
     assert!(matches!(outcome.acceptor, Err(HandshakeError::Malformed { .. })));

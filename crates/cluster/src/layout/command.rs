@@ -41,6 +41,9 @@ pub struct JoiningNode {
     pub weight: u16,
     /// Greatest feature level of the layout records that it carries out.
     pub feature_level_max: u32,
+    /// Address at which it has reached the member that it asks. A node that was alone and has no
+    /// URL gets this one.
+    pub member_url: String,
 }
 
 /// The reason why a command on the layout is refused.
@@ -90,9 +93,6 @@ pub enum CommandRefusal {
     /// There are as many members as a cluster can have.
     #[error("the cluster has {NODES_MAX} members, which is the most: remove one first")]
     TooManyMembers,
-    /// The only member has no URL, so others could not reach it.
-    #[error("the only member has no URL: start it with `--cluster URL`, then join others")]
-    MemberWithoutUrl,
     /// The URL, zone, weight or id of the node is out of bounds.
     #[error(
         "the URL of a node has 1 to {URL_BYTES_MAX} bytes, its zone at most {ZONE_BYTES_MAX}, its weight is at \
@@ -150,8 +150,9 @@ impl LayoutRecord {
     /// [`CommandRefusal`].
     pub fn with_joined(&self, node: JoiningNode) -> Result<Self, CommandRefusal> {
         let mut record = self.next_with_plans()?;
-        let JoiningNode { id, url, zone, weight, feature_level_max: max } = node;
-        let is_bounded = (1..=URL_BYTES_MAX).contains(&url.len()) && zone.len() <= ZONE_BYTES_MAX;
+        let JoiningNode { id, url, zone, weight, feature_level_max: max, member_url } = node;
+        let is_url = |url: &str| (1..=URL_BYTES_MAX).contains(&url.len());
+        let is_bounded = is_url(&url) && is_url(&member_url) && zone.len() <= ZONE_BYTES_MAX;
         if !is_bounded || weight < WEIGHT_DEFAULT || id == NodeTag(0) {
             return Err(CommandRefusal::NodeBounds);
         }
@@ -165,8 +166,13 @@ impl LayoutRecord {
         if self.members.iter().any(|member| member.url == url || member.node_id == Some(id)) {
             return Err(CommandRefusal::IsMember { url });
         }
-        if self.members.iter().any(|member| member.url.is_empty()) {
-            return Err(CommandRefusal::MemberWithoutUrl);
+        if let [alone] = &mut record.members[..]
+            && alone.url.is_empty()
+        {
+            if member_url == url {
+                return Err(CommandRefusal::IsMember { url });
+            }
+            alone.url = member_url;
         }
         if self.members.len() == NODES_MAX {
             return Err(CommandRefusal::TooManyMembers);

@@ -35,6 +35,7 @@ fn joining(id: u64) -> LayoutCommand {
         zone: String::new(),
         weight: 1,
         feature_level_max: FEATURE_LEVEL_PLANS,
+        member_url: "http://a:1".to_owned(),
     })
 }
 

@@ -5,9 +5,9 @@
 use crate::cluster_of_voters::{Cluster, WITHIN};
 use crate::world::{MILLISECOND, SECOND};
 use cluster::{
-    AgreementEffect, CommandRefusal, FEATURE_LEVEL_MAX_DEFAULT, FEATURE_LEVEL_NAMED, FEATURE_LEVEL_PLANS,
-    JoiningNode, LayoutCommand, LayoutCommandOutcome, LayoutEpoch, LayoutRecord, MemberState, NodeIndex,
-    PlacementChange, PlacementPlan, PlannedChange, SwapPhase, SyncState,
+    AgreementEffect, CommandRefusal, FEATURE_LEVEL_NAMED, FEATURE_LEVEL_PLANS, JoiningNode, LayoutCommand,
+    LayoutCommandOutcome, LayoutEpoch, LayoutRecord, MemberState, NodeIndex, PlacementChange, PlacementPlan,
+    PlannedChange, SwapPhase, SyncState,
 };
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -132,7 +132,7 @@ fn a_cluster_raises_its_feature_level_once_after_its_ids() {
 fn a_member_that_does_not_carry_out_plans_keeps_the_level_until_it_does() {
     let mut cluster = reconciling(4, 1);
     (0..3).for_each(|host| cluster.start(host));
-    cluster.world.limits.feature_level_max = FEATURE_LEVEL_MAX_DEFAULT;
+    cluster.world.limits.feature_level_max = FEATURE_LEVEL_NAMED;
     cluster.start(3);
     cluster.run(10 * SECOND);
     assert_eq!(levels(&cluster), [FEATURE_LEVEL_NAMED; 4]);
@@ -154,7 +154,7 @@ fn a_member_that_does_not_carry_out_plans_keeps_the_level_until_it_does() {
 fn a_node_that_does_not_carry_out_its_record_neither_votes_nor_proposes() {
     let mut cluster = started(3, 1);
     (1..3).for_each(|host| cluster.crash(host));
-    cluster.world.limits.feature_level_max = FEATURE_LEVEL_MAX_DEFAULT;
+    cluster.world.limits.feature_level_max = FEATURE_LEVEL_NAMED;
     (1..3).for_each(|host| cluster.start(host));
     cluster.run(3 * SECOND);
     cluster.world.sent.clear();
@@ -202,6 +202,7 @@ fn joining(host: usize) -> JoiningNode {
         zone: String::new(),
         weight: 1,
         feature_level_max: FEATURE_LEVEL_PLANS,
+        member_url: url(0),
     }
 }
 

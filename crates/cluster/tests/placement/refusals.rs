@@ -80,7 +80,7 @@ fn no_node_is_added_to_a_member_without_a_url() {
         tag: NodeTag(7),
     };
     let record = LayoutRecord::first(origin).expect("a node without a list");
-    let without = "the only member has no URL: start it with `--cluster URL` before other nodes join";
+    let without = "the only member has no URL: it gets one once another node joins by `veche serve --join`";
     assert_eq!(refusal(&record, &[add(1)]), without);
 }
 

@@ -18,8 +18,8 @@ use crate::layout_command;
 use crate::local::Local;
 use crate::messages::ControlMessage;
 use cluster::{
-    EncodedRecord, JoiningNode, LayoutCommand, LayoutCommandOutcome, LayoutRecord, Message, MessageId,
-    NodeResponse, Requester,
+    CommandRefusal, EncodedRecord, JoiningNode, LayoutCommand, LayoutCommandOutcome, LayoutRecord,
+    MemberState, Message, MessageId, NodeResponse, PeerState, Requester,
 };
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
@@ -106,22 +106,43 @@ async fn membership(
     control: &mpsc::Sender<ControlMessage>,
     node: &JoiningNode,
 ) -> Result<Arc<LayoutRecord>, String> {
-    if let Some(record) = record_with(local, node) {
+    if let Some(record) = record_with(local, node).or_else(|| record_for_replacement(local, node)) {
         return Ok(record);
     }
     let later = |reason: String| Err(format!("{}{reason}", refusal::JOIN_LATER));
     match layout_command::carry_out(control, LayoutCommand::Join(node.clone())).await {
         Some(LayoutCommandOutcome::Done { record, .. }) => Ok(record),
         // It may have joined by another member meanwhile.
-        Some(LayoutCommandOutcome::Refused(refusal)) => {
-            record_with(local, node).ok_or_else(|| refusal.to_string())
-        }
+        Some(LayoutCommandOutcome::Refused(refusal)) => match record_with(local, node) {
+            Some(record) => Ok(record),
+            // A new cluster raises its feature level within a second.
+            None if matches!(refusal, CommandRefusal::NoPlans { level } if level < local.feature_level_max) => {
+                later(refusal.to_string())
+            }
+            None => Err(refusal.to_string()),
+        },
         Some(LayoutCommandOutcome::NotDecided(obstacle)) => later(obstacle.to_string()),
         Some(LayoutCommandOutcome::Unknown) => later(
             "it is not known whether the node is a member: too few voters have answered in time".to_owned(),
         ),
         None => later("the node has too many requests for its control thread".to_owned()),
     }
+}
+
+/// The newest record, if the node states the URL of a member that cannot be reached. It then serves
+/// in the slot of that member, which has lost its disk: the peers remember the former node there,
+/// and have the new one rebuild itself.
+fn record_for_replacement(local: &Local, node: &JoiningNode) -> Option<Arc<LayoutRecord>> {
+    let record = Arc::clone(&local.layout.get().record);
+    let member = record.members.iter().find(|member| member.url == node.url)?;
+    let is_replaceable = member.slot != local.member.me
+        && member.state != MemberState::Dead
+        && !record.is_former_id(node.id)
+        && node.feature_level_max >= record.feature_level;
+    let account = local.account.lock().clone()?;
+    let mut peers = account.peers.iter();
+    let is_unreachable = peers.any(|peer| peer.node == member.slot && peer.state == PeerState::Unreachable);
+    (is_replaceable && is_unreachable).then_some(record)
 }
 
 /// The newest record, if the node is a member by it.

@@ -146,9 +146,15 @@ impl World {
             Err(StoreError::IdentityMissing { .. }) => return self.complete_join(host),
             Err(_) => return self.end_join_attempt(host, attempt, JoinEnd::NotNow),
         };
-        let JoinRequest { own: url, zone, weight, .. } = request;
-        let node =
-            JoiningNode { id: directory.tag(), url, zone, weight, feature_level_max: FEATURE_LEVEL_PLANS };
+        let JoinRequest { member: member_url, own: url, zone, weight } = request;
+        let node = JoiningNode {
+            id: directory.tag(),
+            url,
+            zone,
+            weight,
+            feature_level_max: FEATURE_LEVEL_PLANS,
+            member_url,
+        };
         self.trace.note(self.now, || format!("{host:?} asks {member:?} to join: {node:?}"));
         if let Some(join) = self.joins.get_mut(&host) {
             join.directory = Some(directory);

@@ -36,7 +36,8 @@
 //! 12  2  weight
 //! 14  2  length of the URL
 //! 16  2  length of the zone
-//! 18     the URL, and then the zone
+//! 18  2  length of the URL at which it has reached the member
+//! 20     the URL, then the zone, then the URL of the member
 //! ```
 
 use super::framing::{HEADER_LEN, HandshakeBuffer, HandshakeMessageKind, pack, refused};
@@ -235,15 +236,15 @@ const fn own_versions() -> ProtocolVersions {
 
 /// Encodes a request. Text that is too long for a record is cut: the member refuses the rest.
 fn request(node: &JoiningNode) -> Vec<u8> {
-    let JoiningNode { id, url, zone, weight, feature_level_max } = node;
-    let url = &url[..url.floor_char_boundary(URL_BYTES_MAX + 1)];
-    let zone = &zone[..zone.floor_char_boundary(ZONE_BYTES_MAX + 1)];
+    let JoiningNode { id, url, zone, weight, feature_level_max, member_url } = node;
+    let cut = |text: &str, max: usize| text[..text.floor_char_boundary(max + 1)].to_owned();
+    let texts = [cut(url, URL_BYTES_MAX), cut(zone, ZONE_BYTES_MAX), cut(member_url, URL_BYTES_MAX)];
     let mut out = Vec::new();
     out.extend_from_slice(&id.0.to_le_bytes());
     out.extend_from_slice(&feature_level_max.to_le_bytes());
     out.extend_from_slice(&weight.to_le_bytes());
-    [url, zone].iter().for_each(|text| out.extend_from_slice(&(text.len() as u16).to_le_bytes()));
-    [url, zone].iter().for_each(|text| out.extend_from_slice(text.as_bytes()));
+    texts.iter().for_each(|text| out.extend_from_slice(&(text.len() as u16).to_le_bytes()));
+    texts.iter().for_each(|text| out.extend_from_slice(text.as_bytes()));
     out
 }
 
@@ -252,11 +253,15 @@ fn read_request(bytes: &[u8]) -> Result<JoiningNode, HandshakeError> {
     let mut fields = || {
         let id = NodeTag(reader.u64()?);
         let feature_level_max = reader.u32()?;
-        let [weight, url_len, zone_len] = [reader.u16()?, reader.u16()?, reader.u16()?];
-        let url = text(reader.bytes(url_len.into())?);
-        let zone = text(reader.bytes(zone_len.into())?);
-        let node = url.zip(zone).map(|(url, zone)| JoiningNode { id, url, zone, weight, feature_level_max });
-        Ok::<_, Truncated>(node.filter(|_| reader.is_empty()))
+        let weight = reader.u16()?;
+        let lens = [reader.u16()?, reader.u16()?, reader.u16()?];
+        let mut texts = [const { None }; 3];
+        for (found, len) in texts.iter_mut().zip(lens) {
+            *found = text(reader.bytes(len.into())?);
+        }
+        let [Some(url), Some(zone), Some(member_url)] = texts else { return Ok(None) };
+        let node = JoiningNode { id, url, zone, weight, feature_level_max, member_url };
+        Ok::<_, Truncated>(Some(node).filter(|_| reader.is_empty()))
     };
     fields().map_err(short)?.ok_or(IMPOSSIBLE)
 }

@@ -35,7 +35,7 @@ pub enum PlacementRefusal {
     #[error("a change is running: wait for its end, or cancel it")]
     PlanRuns,
     /// The only member has no URL, and no other member could reach it.
-    #[error("the only member has no URL: start it with `--cluster URL` before other nodes join")]
+    #[error("the only member has no URL: it gets one once another node joins by `veche serve --join`")]
     MemberWithoutUrl,
     /// A dead member is in the way.
     #[error("{url} is dead: add `--remove {url}` or `--replace {url}=NEW` to the request")]

@@ -295,6 +295,7 @@ fn the_number_of_swaps_in_flight_is_bounded() {
                 zone: String::new(),
                 weight: 1,
                 feature_level_max: FEATURE_LEVEL_PLANS,
+                member_url: "http://a:1".to_owned(),
             };
             record = record.with_joined(joining).expect("a new node");
         }
@@ -557,6 +558,7 @@ impl PlanWorld {
                 zone: String::new(),
                 weight: 1,
                 feature_level_max: FEATURE_LEVEL_PLANS,
+                member_url: "http://a:1".to_owned(),
             };
             changes.push(PlacementChange::Add { url: node.url.clone() });
             record = record.with_joined(node).expect("a new node");
@@ -705,6 +707,7 @@ fn a_change_ends_with_the_placement_of_its_plan() {
             zone: String::new(),
             weight: 1,
             feature_level_max: FEATURE_LEVEL_PLANS,
+            member_url: "http://a:1".to_owned(),
         };
         let record = world.newest().with_joined(joined).expect("a new node");
         world.decide(record);
