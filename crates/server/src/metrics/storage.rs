@@ -96,10 +96,15 @@ fn log(out: &mut Exposition, stats: &Stats) {
 }
 
 fn jobs(out: &mut Exposition, stats: &Stats) {
-    let Stats { jobs, backlog, stalls, .. } = stats;
+    let Stats { jobs, ingest, backlog, stalls, .. } = stats;
     out.counter("veche_flushes_total", "Memtables that became tables.").count(&[], jobs.flushes);
     out.counter("veche_flushed_bytes_total", "Size of the tables that memtables became.")
         .count(&[], jobs.flushed_bytes);
+    out.counter("veche_copied_cells_total", "Cells copied from other nodes by changes of the layout.")
+        .count(&[], ingest.cells);
+    out.counter("veche_copied_bytes_total", "Keys and values of these cells.").count(&[], ingest.data_bytes);
+    out.counter("veche_copied_table_bytes_total", "Size of the tables that these cells became.")
+        .count(&[], ingest.file_bytes);
     out.counter("veche_compactions_total", "Compactions that ended well, by whether they wrote anything.")
         .count(&[("kind", "merge")], jobs.compactions.saturating_sub(jobs.moves))
         .count(&[("kind", "move")], jobs.moves);
