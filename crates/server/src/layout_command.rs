@@ -17,7 +17,7 @@ use crate::local::Local;
 use crate::messages::ControlMessage;
 use api::{EncodedResponse, LayoutCommandRequest, PlanDocument, Problem};
 use cluster::{
-    CommandRefusal, LayoutCommand, LayoutCommandOutcome, LayoutRecord, NodeIndex, PlacementChange,
+    CommandRefusal, LayoutCommand, LayoutCommandOutcome, LayoutRecord, NodeIndex, PeerState, PlacementChange,
     PlacementPlan, PlacementRefusal, PlannedChange, RateLimit,
 };
 use http::StatusCode;
@@ -167,7 +167,8 @@ async fn plan(
         let plan = PlacementPlan::new(&record, &changes).map_err(|refusal| not_planned(&refusal))?;
         let bytes = bytes_per_partition(&record, local.member.me, stored_bytes(&local));
         let change = PlannedChange { base: record, plan, rate_limit };
-        let document = PlanDocument::of(&change, bytes);
+        let mut document = PlanDocument::of(&change, bytes);
+        document.notes.extend(dead_that_answer(&local, &change.base, &changes));
         *plans.kept.lock() = Some(Arc::new(KeptPlan { name: document.plan.clone(), change }));
         Ok(api::encode_layout_plan(&document))
     });
@@ -175,6 +176,26 @@ async fn plan(
         let detail = "The thread that computed the plan panicked; this is a bug. See the log of the node.";
         Err(Problem::new(StatusCode::INTERNAL_SERVER_ERROR, detail))
     })
+}
+
+/// A note for each member that is to be replaced as dead, and answers.
+fn dead_that_answer(local: &Local, record: &LayoutRecord, changes: &[PlacementChange]) -> Vec<String> {
+    let account = local.account.lock().clone();
+    let answers = |url: &String| {
+        let member = record.members.iter().find(|member| member.url == *url)?;
+        let peer = account.as_ref()?.peers.iter().find(|peer| peer.node == member.slot)?;
+        (member.slot == local.member.me || peer.state == PeerState::Up).then_some(())
+    };
+    let note = |url: &String| {
+        format!(
+            "{url} answers: with --dead it ends at once and hands nothing over, and without it gives its data away first"
+        )
+    };
+    let dead = changes.iter().filter_map(|change| match change {
+        PlacementChange::Replace { old, is_dead: true, .. } => Some(old),
+        _ => None,
+    });
+    dead.filter(|url| answers(url).is_some()).map(note).collect()
 }
 
 /// Bytes of the data of this node, on disk and in memory.

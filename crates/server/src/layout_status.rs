@@ -204,6 +204,9 @@ impl LayoutStatus {
 
 /// The sentence with a capital letter and a full stop.
 pub(crate) fn capitalized(sentence: &str) -> String {
+    if sentence.starts_with("http://") {
+        return format!("{sentence}.");
+    }
     let mut characters = sentence.chars();
     let first = characters.next().map(|first| first.to_ascii_uppercase());
     first.into_iter().chain(characters).chain(['.']).collect()

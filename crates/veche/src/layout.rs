@@ -1,7 +1,4 @@
 //! `veche layout`: show the layout of a cluster, change it, and recover it without its majority.
-//!
-//! The commands that change it are hidden from the help and the manual: every cluster refuses them
-//! below the feature level of plans, which no release decides.
 
 use crate::client;
 use crate::layout_change::{self, ApplyArguments, AskedNode, DeadArguments, LimitArguments, PlanArguments};
@@ -23,7 +20,7 @@ const HEAD: [&str; 10] =
 /// The columns that a node adds to its record.
 const OBSERVED: [&str; 2] = ["health", "epoch"];
 
-/// Show the layout of a cluster, or recover it.
+/// Show the layout of a cluster, and change its members.
 #[derive(Debug, clap::Args)]
 pub(crate) struct LayoutArguments {
     #[command(subcommand)]
@@ -37,25 +34,18 @@ enum LayoutCommand {
     /// Give the remaining nodes of a cluster a new layout record, if most voters are lost for good.
     Recover(RecoverArguments),
     /// Plan a change of the members, and show the data that it moves.
-    #[command(hide = true)]
     Plan(PlanArguments),
     /// Begin the change of a plan.
-    #[command(hide = true)]
     Apply(ApplyArguments),
     /// Begin no further step of the running change.
-    #[command(hide = true)]
     Pause(AskedNode),
     /// Go on with the paused change.
-    #[command(hide = true)]
     Resume(AskedNode),
     /// End the running change, and take back its unfinished steps.
-    #[command(hide = true)]
     Cancel(AskedNode),
     /// Set the rate at which data of the running change moves.
-    #[command(hide = true)]
     Limit(LimitArguments),
     /// Record that members do not come back.
-    #[command(hide = true)]
     Dead(DeadArguments),
 }
 

@@ -52,7 +52,7 @@ enum Command {
     Serve(Box<serve::ServeArguments>),
     /// Show the state of a node. Exit code 0: the node serves.
     Status(status::StatusArguments),
-    /// Show the layout of a cluster.
+    /// Show the layout of a cluster, and change its members.
     Layout(layout::LayoutArguments),
     /// Compare the data of a node with the other replicas, and exchange the differences.
     Repair(repair::RepairArguments),

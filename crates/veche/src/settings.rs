@@ -82,13 +82,13 @@ pub(crate) struct Settings {
     new_cluster: Option<bool>,
     /// A member of the cluster that this node joins, as http://host:port; only a node with an empty
     /// data directory uses it
-    #[arg(long, env = "VECHE_JOIN", value_name = "URL", hide = true)]
+    #[arg(long, env = "VECHE_JOIN", value_name = "URL")]
     join: Option<String>,
     /// Failure domain of a node that joins [default: none]
-    #[arg(long, env = "VECHE_ZONE", value_name = "NAME", hide = true)]
+    #[arg(long, env = "VECHE_ZONE", value_name = "NAME")]
     zone: Option<String>,
     /// Relative share of the data of a node that joins [default: 1]
-    #[arg(long, env = "VECHE_WEIGHT", value_name = "N", hide = true)]
+    #[arg(long, env = "VECHE_WEIGHT", value_name = "N")]
     weight: Option<NonZeroU16>,
     /// Secret that authenticates nodes to each other; the same on all nodes. Required if a cluster
     /// listens beyond loopback

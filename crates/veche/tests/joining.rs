@@ -1,5 +1,4 @@
-//! `veche serve --join`, as far as a cluster of this release can be joined: it refuses every node,
-//! and says why.
+//! `veche serve --join`: nodes that join a cluster, and nodes that are refused.
 
 mod common;
 
@@ -51,15 +50,28 @@ fn refusal(command: Command) -> String {
 }
 
 #[test]
-fn a_cluster_below_the_level_of_plans_refuses_a_node_with_a_sentence() {
+fn a_node_without_settings_takes_others_in_and_is_known_by_the_url_that_they_gave() {
     let ((_dir, data), (_new_dir, new)) = (data_dir(), data_dir());
-    let (node, url) = member(&data);
-    let told = refusal(joining(&new, &url));
-    assert!(told.contains("the cluster refuses this node: the cluster has feature level 2"), "{told}");
-    let log = node.stop();
-    assert!(log.contains("a node that asked to join was refused"), "{log}");
-    // Nothing is left of the attempt: the node may become a cluster of its own.
-    Node::start(&new).stop();
+    let first = Node::start(&data);
+    assert_eq!(first.put("k", "v").status, 201);
+    let url = format!("http://{}", first.address);
+    let second = Node::spawn(joining(&new, &url));
+    let expected = [url, format!("http://{}", second.address)];
+    for node in [&first, &second] {
+        eventually("both have the record", || {
+            let layout: serde_json::Value =
+                serde_json::from_str(&node.exchange(bare("GET", "/v0/layout")).text()).expect("JSON");
+            let members = layout["members"].as_array().expect("a list").clone();
+            members.iter().map(|member| member["url"].clone()).eq(expected.clone())
+        });
+    }
+    assert_eq!(second.get("k").text(), "v");
+    let log = first.stop();
+    assert!(log.contains("a layout record was adopted"), "{log}");
+    second.stop();
+    // Each finds its cluster in its data directory.
+    let first = Node::spawn(serve(&data, expected[0].trim_start_matches("http://")));
+    first.stop();
 }
 
 #[test]
@@ -116,16 +128,4 @@ fn settings_that_contradict_a_join_are_refused_before_anything_is_made() {
     let told = refusal(open);
     assert!(told.contains("set --cluster-secret or --cluster-secret-file"), "{told}");
     assert!(!data.exists(), "nothing is made");
-}
-
-/// The flags are shown once the data of a new member moves.
-#[test]
-fn the_flags_are_not_in_the_help() {
-    let mut command = veche();
-    command.args(["serve", "--help"]);
-    let (code, out, _) = run(command);
-    assert_eq!(code, Some(0));
-    for flag in ["--join", "--zone", "--weight"] {
-        assert!(!out.contains(flag), "{flag}");
-    }
 }

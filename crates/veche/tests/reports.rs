@@ -79,9 +79,12 @@ fn every_command_reports_as_json() {
     assert_eq!((&backup["backup"], &backup["backups"]), (&1.into(), &1.into()));
     let verified = report_of(0, &["verify", "--json", "--backup", backups]);
     assert_fields(&verified, &["repository", "ok", "damage", "backups", "files", "bytes", "unneeded_files"]);
-    assert_fields(&verified["backups"][0], &["backup", "node", "taken_unix_ms", "files", "bytes", "ok"]);
+    let fields = ["backup", "node", "taken_unix_ms", "files", "bytes", "ok"];
+    let of_layout = ["layout_epoch", "placement_epoch", "layout_changing"];
+    assert_fields(&verified["backups"][0], &[&fields[..], &of_layout].concat());
     let from_backup = report_of(0, &["restore", "--json", "--from", backups, "--data", restored]);
-    assert_fields(&from_backup, &["data", "backup", "node", "taken_unix_ms", "files", "bytes"]);
+    let fields = ["data", "backup", "node", "taken_unix_ms", "files", "bytes"];
+    assert_fields(&from_backup, &[&fields[..], &of_layout].concat());
 
     let export = report_of(0, &["export", "--json", "--url", url, "--to", exported]);
     assert_fields(&export, &["to", "entries", "bytes", "left_out"]);

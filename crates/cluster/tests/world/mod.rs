@@ -38,8 +38,8 @@ pub(crate) use store::{DiskState, Store};
 
 use bytes::Bytes;
 use cluster::{
-    Coordinator, CoordinatorLimits, DialFailure, Key, Layout, LayoutRecord, LinkId, Message, NodeIndex,
-    NodeLimits, Reply, RequestId, StoreId, SyncState, WaitTrace,
+    Coordinator, CoordinatorLimits, DialFailure, FEATURE_LEVEL_NAMED, Key, Layout, LayoutRecord, LinkId,
+    Message, NodeIndex, NodeLimits, Reply, RequestId, StoreId, SyncState, WaitTrace,
 };
 use links::Connection;
 use std::collections::{BTreeMap, BTreeSet};
@@ -155,7 +155,12 @@ impl World {
             layout,
             record: None,
             net,
-            limits: NodeLimits { default_from: hosts.min(3) as u8, ..NodeLimits::default() },
+            limits: NodeLimits {
+                default_from: hosts.min(3) as u8,
+                // A test of plans sets the level that has them.
+                feature_level_max: FEATURE_LEVEL_NAMED,
+                ..NodeLimits::default()
+            },
             coordinator_limits: CoordinatorLimits { reads_for_one_of_all: 0, ..CoordinatorLimits::default() },
             clock_start: Hlc::ZERO,
             hint_bytes_max: 1 << 20,

@@ -30,7 +30,7 @@ fn a_new_cluster_names_its_nodes_and_remembers_them() {
     let mut cluster = start_named(3);
     let first = cluster.layout(0);
     assert!(first["epoch"].as_u64() >= Some(2), "{first}");
-    assert_eq!(first["feature_level"], ::cluster::FEATURE_LEVEL_NAMED, "all nodes are of this release");
+    assert_eq!(first["feature_level"], ::cluster::FEATURE_LEVEL_PLANS, "all nodes are of this release");
     for node in 0..3 {
         assert!(cluster.log(node).contains("has the node id"), "{}", cluster.log(node));
     }

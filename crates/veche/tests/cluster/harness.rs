@@ -1,9 +1,9 @@
 //! A cluster of processes.
 
 use crate::common::http::{Connection, Response, bare, exchange};
-use crate::common::{REQUEST_TIMEOUT, eventually, veche};
+use crate::common::{REQUEST_TIMEOUT, eventually, run, veche};
 use bytes::Bytes;
-use cluster::{Key, ReplicaRequest, ReplicaResponse, StoreRequest, StoreResponse};
+use cluster::{FEATURE_LEVEL_MAX_DEFAULT, Key, ReplicaRequest, ReplicaResponse, StoreRequest, StoreResponse};
 use env::Env;
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
@@ -20,6 +20,8 @@ use store::{Membership, Store, StoreOptions};
 
 /// A process that does not end in this time after `SIGTERM` has failed the test.
 const STOP_PATIENCE: Duration = Duration::from_secs(120);
+/// A change of the members that does not end in this time has failed the test.
+const CHANGE_PATIENCE: Duration = Duration::from_secs(120);
 /// A client gives up a node that is silent for so long.
 const CLIENT_PATIENCE: Duration = Duration::from_secs(120);
 /// Ports that the system does not hand out by itself.
@@ -29,6 +31,8 @@ const PORTS: std::ops::Range<u32> = 20_000..32_000;
 pub(crate) struct Cluster {
     dir: tempfile::TempDir,
     nodes: Vec<Member>,
+    /// Number of nodes that are given the list of the cluster. The others have joined it.
+    founders: usize,
     flags: Vec<String>,
 }
 
@@ -70,7 +74,7 @@ impl Cluster {
                 log: Arc::default(),
             })
             .collect();
-        Self { dir, nodes, flags: flags.iter().map(ToString::to_string).collect() }
+        Self { dir, nodes, founders: count, flags: flags.iter().map(ToString::to_string).collect() }
     }
 
     pub(crate) fn len(&self) -> usize {
@@ -96,9 +100,9 @@ impl Cluster {
         format!("http://{}", self.address(node))
     }
 
-    /// The value of `--cluster` for every node.
+    /// The value of `--cluster` for every node that has not joined.
     pub(crate) fn list(&self) -> String {
-        (0..self.len()).map(|node| self.url(node)).collect::<Vec<_>>().join(",")
+        (0..self.founders).map(|node| self.url(node)).collect::<Vec<_>>().join(",")
     }
 
     pub(crate) fn data(&self, node: usize) -> &Path {
@@ -112,20 +116,130 @@ impl Cluster {
 
     /// The command that runs a node.
     pub(crate) fn command(&self, node: usize) -> Command {
-        self.command_with_list(node, &self.list())
+        match node < self.founders {
+            true => self.command_with_list(node, &self.list()),
+            false => self.plain_command(node),
+        }
     }
 
     /// The same with another list of nodes.
     pub(crate) fn command_with_list(&self, node: usize, list: &str) -> Command {
+        let mut command = self.plain_command(node);
+        command.args(["--cluster", list]);
+        command
+    }
+
+    /// The command that runs a node whose data directory says where it belongs.
+    pub(crate) fn plain_command(&self, node: usize) -> Command {
         let member = &self.nodes[node];
         let mut command = veche();
         // Little of everything, so that the tests can run side by side, and deadlines that a loaded
         // machine keeps. Flags win.
         command.env("VECHE_MEMORY", "32MiB").env("VECHE_THREADS", "2");
         command.env("VECHE_REQUEST_TIMEOUT", REQUEST_TIMEOUT);
-        command.args(["serve", "--listen", &member.address.to_string(), "--cluster", list, "--data"]);
+        command.args(["serve", "--listen", &member.address.to_string(), "--data"]);
         command.arg(&member.data).args(&self.flags);
         command
+    }
+
+    /// A place for one more node, which does not run. Returns its number.
+    pub(crate) fn prepare_another(&mut self) -> usize {
+        let node = self.len();
+        let data = self.dir.path().join(format!("node-{node}"));
+        self.nodes.push(Member { address: free_address(), data, process: None, log: Arc::default() });
+        node
+    }
+
+    /// Starts a node that joins the cluster of `member`, and waits until it is a member. Returns
+    /// its number.
+    #[track_caller]
+    pub(crate) fn join(&mut self, member: usize) -> usize {
+        let node = self.prepare_another();
+        self.spawn_joining(node, member);
+        self.wait_until_joined(node);
+        node
+    }
+
+    /// Starts a node that joins the cluster of `member`, and waits for nothing.
+    pub(crate) fn spawn_joining(&mut self, node: usize, member: usize) {
+        let mut command = self.plain_command(node);
+        command.args(["--join", &self.url(member)]);
+        self.spawn_as(node, command);
+    }
+
+    #[track_caller]
+    pub(crate) fn wait_until_joined(&self, node: usize) {
+        eventually("the node serves", || self.serves(node));
+    }
+
+    /// Runs `veche layout` by a node, with `--json`. Returns its document, or what it says on the
+    /// standard error.
+    pub(crate) fn layout_command(&self, by: usize, arguments: &[&str]) -> Result<Value, String> {
+        let mut command = veche();
+        command.arg("layout").args(arguments).args(["--json", "--url", &self.url(by)]);
+        let (code, out, err) = run(command);
+        if code == Some(0) { Ok(serde_json::from_str(&out).expect("JSON")) } else { Err(err) }
+    }
+
+    /// Plans a change and begins it.
+    #[track_caller]
+    pub(crate) fn begin_change(&self, by: usize, changes: &[&str]) {
+        let plan = self.layout_command(by, &[&["plan"], changes].concat()).expect("a plan");
+        let name = plan["plan"].as_str().expect("a name");
+        self.layout_command(by, &["apply", name]).expect("the change begins");
+    }
+
+    /// Waits until no change runs, by the records of these nodes, and all have one record.
+    #[track_caller]
+    pub(crate) fn wait_until_changed(&self, nodes: &[usize]) {
+        let began = Instant::now();
+        loop {
+            let layouts: Vec<_> = nodes.iter().map(|node| self.try_layout(*node)).collect();
+            let first = layouts[0].as_ref().map(|layout| &layout["hash"]);
+            let has_ended = |layout: &Option<Value>| {
+                layout.as_ref().is_some_and(|its| its["plan"].is_null() && Some(&its["hash"]) == first)
+            };
+            if layouts.iter().all(has_ended) {
+                return;
+            }
+            let plans = || layouts.iter().map(|layout| layout.as_ref().map(|layout| &layout["plan"]));
+            assert!(
+                began.elapsed() < CHANGE_PATIENCE,
+                "the change does not end: {:#?}",
+                plans().collect::<Vec<_>>()
+            );
+            std::thread::sleep(Duration::from_millis(20));
+        }
+    }
+
+    /// The URLs of the members by the record of a node, sorted.
+    pub(crate) fn members(&self, by: usize) -> Vec<String> {
+        let layout = self.layout(by);
+        let members = layout["members"].as_array().expect("a list").iter();
+        let mut urls: Vec<_> =
+            members.map(|member| member["url"].as_str().expect("a URL").to_owned()).collect();
+        urls.sort();
+        urls
+    }
+
+    /// The URLs of these nodes, sorted.
+    pub(crate) fn urls(&self, nodes: &[usize]) -> Vec<String> {
+        let mut urls: Vec<_> = nodes.iter().map(|node| self.url(*node)).collect();
+        urls.sort();
+        urls
+    }
+
+    /// Waits until the process of a node ends by itself. Returns whether it ended well.
+    #[track_caller]
+    pub(crate) fn wait_until_ended(&mut self, node: usize) -> bool {
+        let mut process = self.nodes[node].process.take().expect("it runs");
+        let mut status = None;
+        eventually("the process ends", || {
+            status = process.child.try_wait().expect("a child");
+            status.is_some()
+        });
+        process.logger.join().expect("no logger panics");
+        status.is_some_and(|status| status.success())
     }
 
     /// A place for a second process of a node: an address and a directory of its own.
@@ -256,13 +370,22 @@ impl Cluster {
         serde_json::from_slice(&self.exchange(node, bare("GET", "/v0/layout")).body).expect("JSON")
     }
 
-    /// Waits until all nodes hold one layout record, which names the ids of all.
+    /// The same; `None` if the node does not answer.
+    pub(crate) fn try_layout(&self, node: usize) -> Option<Value> {
+        let mut connection = Connection::try_open_with(self.address(node), CLIENT_PATIENCE).ok()?;
+        let answer = connection.try_exchange(bare("GET", "/v0/layout")).ok()?;
+        (answer.status == 200).then(|| serde_json::from_slice(&answer.body).expect("JSON"))
+    }
+
+    /// Waits until all nodes hold one layout record, which names the ids of all and has the
+    /// feature level of this release.
     #[track_caller]
     pub(crate) fn wait_until_named(&self) {
         eventually("all nodes hold a record that names their ids", || {
             let layouts: Vec<_> = (0..self.len()).map(|node| self.layout(node)).collect();
             let mut members = layouts[0]["members"].as_array().expect("a list").iter();
             members.all(|member| member["node_id"].is_string())
+                && layouts[0]["feature_level"] == FEATURE_LEVEL_MAX_DEFAULT
                 && layouts.iter().all(|layout| layout["hash"] == layouts[0]["hash"])
         });
     }

@@ -8,6 +8,7 @@
 mod common;
 
 mod agreement;
+mod changes;
 mod command_line;
 mod damaged;
 mod directories;
@@ -21,6 +22,7 @@ mod membership;
 mod metrics;
 mod missed;
 mod placement;
+mod probe;
 mod quorums;
 mod ranges;
 mod rebuild;

@@ -145,7 +145,7 @@ fn all_nodes_hold_one_layout_record() {
         });
     }
     let first = cluster.layout(0);
-    assert_eq!(first["feature_level"], ::cluster::FEATURE_LEVEL_NAMED);
+    assert_eq!(first["feature_level"], ::cluster::FEATURE_LEVEL_PLANS);
     assert_eq!(first["default_from"], 3);
     assert_eq!(first["voters_unreachable"], serde_json::json!([]));
     let members = first["members"].as_array().expect("a list");

@@ -60,9 +60,8 @@ use stdx::NodeTag;
 /// and adopts them up to the level of its own limit, which is [`FEATURE_LEVEL_MAX_DEFAULT`] unless
 /// it is set.
 pub const FEATURE_LEVEL: u32 = FEATURE_LEVEL_PLANS;
-/// The greatest feature level of the records that nodes of this release carry out. Members begin
-/// and end plans, and do not move the data of them yet.
-pub const FEATURE_LEVEL_MAX_DEFAULT: u32 = FEATURE_LEVEL_NAMED;
+/// The greatest feature level of the records that nodes of this release carry out.
+pub const FEATURE_LEVEL_MAX_DEFAULT: u32 = FEATURE_LEVEL_PLANS;
 /// The feature level of records that are decided and name the ids of all members that are not dead.
 /// The nodes of a cluster raise its record to this level by themselves.
 pub const FEATURE_LEVEL_NAMED: u32 = 2;
