@@ -5,8 +5,8 @@
 //! epoch of that phase. Once a second it looks at all nodes.
 //!
 //! **Caveats.** PREPARE counts as decided when the watched node shows it. Both ends of a time may
-//! be late by an interval, so an interval is added to each time. A node that is dead fences nothing;
-//! then all others are awaited.
+//! be late by an interval, so an interval is added to each time. A node that is dead fences
+//! nothing; then all others are awaited.
 
 use super::cluster::Cluster;
 use super::layout::LayoutView;

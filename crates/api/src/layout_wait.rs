@@ -1,8 +1,8 @@
-//! What a running change of the layout waits for, in sentences for operators.
+//! The waits of a running change of the layout, in sentences for operators.
 //!
 //! **Promise.** Each wait is named with the member that it is about. Advice is given at once for a
-//! wait that does not end by itself, such as a full disk or a member that is not heard, and for all
-//! others once the change has made no progress for [`PLAN_STALLED_AFTER`].
+//! wait that does not end by itself, such as a full disk or a member that is not heard. For other
+//! waits it is given once the change has made no progress for [`PLAN_STALLED_AFTER`].
 //!
 //! **Caveats.** The sentences say what the answering node knows. It hears of the copies of other
 //! nodes by heartbeats.
@@ -12,7 +12,7 @@ use cluster::{
 };
 use std::time::Duration;
 
-/// What the answering node knows about the waits of a running change.
+/// Knowledge of the answering node about the waits of a running change.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct SeenWaits {
     /// Time since the last progress of the change that the node has noticed.
@@ -79,7 +79,7 @@ impl SeenWaits {
         }
     }
 
-    /// What an operator can do about a wait of a step. `None`: wait.
+    /// Advice about a wait of a step. `None`: wait.
     pub(crate) fn advise_on_step(
         &self,
         wait: Option<SwapWait>,
@@ -120,7 +120,7 @@ impl SeenWaits {
         }
     }
 
-    /// What an operator can do about the wait of the whole change. `None`: wait.
+    /// Advice about the wait of the whole change. `None`: wait.
     pub(crate) fn advise_on_plan(&self, url: impl Fn(NodeIndex) -> String) -> Option<String> {
         if self.lacks_voters {
             return Some("start the voters that are out of reach".to_owned());

@@ -20,8 +20,8 @@ use crate::repository::{BackupLayout, BackupManifest, BackupNumber, Repository};
 pub enum WholeClusterRefusal {
     /// A change of the layout was running.
     #[error(
-        "backup {number} was made while a change of the layout was running, so data was on its way between nodes, and the \
-         backups of all nodes together may lack some of it. Restore every node from a backup that was made while no change \
+        "backup {number} was made while a change of the layout was running: data was on its way between nodes. The backups of \
+         all nodes together may lack some of it. Restore every node from a backup that was made while no change \
          was running{}",
         other(*.steady, "here the newest such one is backup")
     )]

@@ -26,10 +26,10 @@
 //!
 //! **Terms.** A *host* is a computer. It has a number and an address for ever. While its node is a
 //! member of the cluster, it has a *slot*, which is the number of the node in messages and lists.
-//! The slot of a removed node may be given to a node of another host. A *generation* is the number of a process start on its host.
-//! A *state machine* is the node or one coordinator of a process. It has no I/O of its own: it gets
-//! inputs and returns effects. A *step* is one input of a state machine with the effects that it
-//! returns.
+//! The slot of a removed node may be given to a node of another host. A *generation* is the number
+//! of a process start on its host. A *state machine* is the node or one coordinator of a process.
+//! It has no I/O of its own: it gets inputs and returns effects. A *step* is one input of a state
+//! machine with the effects that it returns.
 //!
 //! **Caveats.** The simulation has one thread, so it does not find bugs between threads of a
 //! process. Permanent bit rot is not simulated. No host that joined loses its disk, since an

@@ -1,6 +1,6 @@
-//! Runs seeds: `sim run --seed N [--trace] [--small] [--flood | --fault KIND | --plant NAME | --as-for
-//! NAME]`, `sim sweep COUNT
-//! [--from SEED] [--small] [--fault KIND]`, `sim plants COUNT [--small] [--plant NAME]`.
+//! Runs seeds: `sim run --seed N [--trace] [--small] [--flood | --fault KIND | --plant NAME |
+//! --as-for NAME]`, `sim sweep COUNT [--from SEED] [--small] [--fault KIND]`, `sim plants COUNT
+//! [--small] [--plant NAME]`.
 //!
 //! A sweep and the plants use every core. A sweep also runs every tenth seed with a flood. With
 //! `--fault`, half of the faults of each run are of that kind, for example `--fault clock-step`.

@@ -167,8 +167,8 @@ impl Network {
         }
     }
 
-    /// Adds a connection to the host `to` that is not accepted yet. `slots`: those of the dialer and
-    /// of the member that it dials.
+    /// Adds a connection to the host `to` that is not accepted yet. `slots`: those of the dialer
+    /// and of the member that it dials.
     pub fn dial(&mut self, dialer: Endpoint, to: NodeIndex, slots: [NodeIndex; 2]) -> ConnectionId {
         let connection = ConnectionId(self.next);
         self.next += 1;

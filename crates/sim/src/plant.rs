@@ -92,7 +92,7 @@ pub enum Plant {
     /// The gainer of a swap states that its copy is complete before it is.
     CopyStatedEarly,
     /// The gainer of a swap states that its copy is complete because an earlier copy of the same
-    /// pair was, also if that copy was purged or lost with its disk.
+    /// pair was. That copy may have been purged, or lost with its disk.
     EarlierCopyStated,
     /// A node that has learned that it was removed goes on.
     RemovedNodeServes,

@@ -412,8 +412,8 @@ impl World {
         })
     }
 
-    /// Cell of the key that each member holds, by slot. A node that fails to read after the heal phase
-    /// violates liveness.
+    /// Cell of the key that each member holds, by slot. A node that fails to read after the heal
+    /// phase violates liveness.
     fn held(&mut self, key: &Key) -> Result<HeldCells, InvariantViolation> {
         (self.nodes())
             .map(|node| {
@@ -505,8 +505,8 @@ impl World {
         let nodes = self.layout().len();
         let quorums: Vec<(u8, u8)> =
             (1..=nodes).flat_map(|from| (1..=from).map(move |ack| (ack, from))).collect();
-        // Each of them at each node of a large cluster would leave so many tombstones that a scan of
-        // all replicas takes longer than a page may.
+        // Each of them at each node of a large cluster would leave tombstones for so long a time
+        // that a scan of all replicas takes longer than a page may.
         let (step, spread) = if nodes > EVERY_QUORUM_MAX { (usize::from(nodes), 1) } else { (1, 0) };
         for (index, node) in self.nodes().enumerate() {
             for &(ack, from) in quorums.iter().skip(index * spread).step_by(step) {

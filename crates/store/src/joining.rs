@@ -177,8 +177,8 @@ impl JoiningDirectory {
         self.tag
     }
 
-    /// Gives the directory the decided `record`, which names the node, and then its identity. If the
-    /// record has another node at the URL of this one instead, this node takes its place.
+    /// Gives the directory the decided `record`, which names the node, and then its identity. If
+    /// the record has another node at the URL of this one instead, this node takes its place.
     ///
     /// # Errors
     /// [`StoreError`] if the record has no such member, or has another version of the key hash, or

@@ -374,7 +374,7 @@ pub(crate) enum SendOutcome {
     /// The message is sent.
     Unchanged,
     /// The message is dropped, and the sender gets this answer.
-    Answered(PeerAnswer),
+    Answered(Box<PeerAnswer>),
     /// The message is sent, and also to this node.
     Duplicated(NodeIndex),
 }
@@ -392,24 +392,26 @@ pub(crate) fn alter_send(
     };
     match (plant, request) {
         (Plant::HintLost, PeerRequest::Replica(ReplicaRequest::KeepHints { .. })) => {
-            SendOutcome::Answered(PeerAnswer::Replica(ReplicaResponse::HintsKept))
+            SendOutcome::Answered(Box::new(PeerAnswer::Replica(ReplicaResponse::HintsKept)))
         }
         (Plant::ReadRepairSkipped, PeerRequest::Replica(ReplicaRequest::Write { cell, .. }))
             if cell.meta.version.tag != tag =>
         {
-            SendOutcome::Answered(PeerAnswer::Replica(ReplicaResponse::Written { superseded: false }))
-        }
-        (Plant::RepairSkipped, PeerRequest::Node(NodeRequest::Range(range))) if range.digest.is_some() => {
-            SendOutcome::Answered(PeerAnswer::Node(NodeResponse::Range(RangeAnswer::Same)))
-        }
-        (Plant::RebuildSkipped, PeerRequest::Node(NodeRequest::Range(range))) if range.cells => {
-            SendOutcome::Answered(PeerAnswer::Node(NodeResponse::Range(RangeAnswer::Cells {
-                entries: Vec::new(),
-                until: None,
+            SendOutcome::Answered(Box::new(PeerAnswer::Replica(ReplicaResponse::Written {
+                superseded: false,
             })))
         }
+        (Plant::RepairSkipped, PeerRequest::Node(NodeRequest::Range(range))) if range.digest.is_some() => {
+            SendOutcome::Answered(Box::new(PeerAnswer::Node(NodeResponse::Range(RangeAnswer::Same))))
+        }
+        (Plant::RebuildSkipped, PeerRequest::Node(NodeRequest::Range(range))) if range.cells => {
+            SendOutcome::Answered(Box::new(PeerAnswer::Node(NodeResponse::Range(RangeAnswer::Cells {
+                entries: Vec::new(),
+                until: None,
+            }))))
+        }
         (Plant::ScanChecksIgnored, PeerRequest::Scan(ScanRequest { task: ScanTask::Check { .. }, .. })) => {
-            SendOutcome::Answered(PeerAnswer::Replica(ReplicaResponse::SamePage))
+            SendOutcome::Answered(Box::new(PeerAnswer::Replica(ReplicaResponse::SamePage)))
         }
         (Plant::ExtraReplica, PeerRequest::Replica(ReplicaRequest::Write { key, cell, .. }))
             if cell.meta.version.tag == tag =>

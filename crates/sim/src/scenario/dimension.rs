@@ -331,8 +331,8 @@ impl Scenario {
         self.dimensions.all.insert(dimension);
     }
 
-    /// Draws the changes of the members. Uses a generator of its own, so that other parts of the run
-    /// keep their draws.
+    /// Draws the changes of the members. Uses a generator of its own, so that other parts of the
+    /// run keep their draws.
     pub(super) fn draw_member_changes(&mut self) {
         let rng = &mut Rng::new(self.seed ^ 0x6a6f_696e_6572);
         let excluded = [Dimension::MixedDefaults, Dimension::OldRelease];

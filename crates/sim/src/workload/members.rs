@@ -2,8 +2,8 @@
 //!
 //! **Mechanism.** Each host that is not a member at first begins to join at a random time. Then
 //! operators begin plans that mix additions, removals, replacements and weights, and cancel, pause
-//! and resume them. Sometimes two operators give commands to two nodes at the same time. A node that
-//! was removed may join again with an empty directory.
+//! and resume them. Sometimes two operators give commands to two nodes at the same time. A node
+//! that was removed may join again with an empty directory.
 //!
 //! A member that is to be declared dead is switched off for good, or cut off while it runs and has
 //! clients. It may return later, with its directory. Plans of operators remove or replace it.

@@ -3,8 +3,8 @@
 //! The load is an open loop: commands come at random times, independent of earlier replies, and
 //! some come in bursts. So a stuck cluster gets no relief. Each value contains the number of the
 //! command that wrote it, so no two values are equal. Clients that read ranges are in `ranges`,
-//! operators that change the layout in `layouts`, and those that move data and change the members in
-//! `plans` and `members`.
+//! operators that change the layout in `layouts`, and those that move data and change the members
+//! in `plans` and `members`.
 
 mod layouts;
 mod members;

@@ -52,8 +52,8 @@ impl World {
         }
     }
 
-    /// Least rate at which data of a plan moves, as a power of two in bytes per second. A large value
-    /// passes within some seconds.
+    /// Least rate at which data of a plan moves, as a power of two in bytes per second. A large
+    /// value passes within some seconds.
     pub(super) fn limit_min(&self) -> u64 {
         if self.scenario.dimensions.has(Dimension::LargeValues) { 18 } else { 10 }
     }

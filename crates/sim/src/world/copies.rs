@@ -1,7 +1,7 @@
 //! A second process of a node, started from a copy of its data directory.
 //!
-//! It runs on a host of its own, with an index behind the hosts of nodes, and stands for the same member of
-//! the cluster. It gets the messages of peers only if it answers at the node's address.
+//! It runs on a host of its own, with an index behind the hosts of nodes, and stands for the same
+//! member of the cluster. It gets the messages of peers only if it answers at the node's address.
 
 use super::members::host_of;
 use super::{World, WorldEvent};

@@ -1,8 +1,8 @@
 //! Hosts whose nodes join the cluster.
 //!
 //! As in the server, the node keeps its id and its request in its directory (`store`'s
-//! `JoiningDirectory`), asks one member by the shipped handshake, and has the directory take over
-//! the decided record. Until then the host has no process of the cluster. The node may crash
+//! `JoiningDirectory`). It asks one member by the shipped handshake, and has the directory take
+//! over the decided record. Until then the host has no process of the cluster. The node may crash
 //! between any two steps and at each file operation. Then an operator starts it again, and it asks
 //! any member by the same id.
 //!

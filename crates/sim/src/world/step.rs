@@ -227,7 +227,7 @@ impl World {
         let Effect::Send { message, .. } = effect else { unreachable!("the effect is a message") };
         match sent {
             SendOutcome::Unchanged => output.send(to, message),
-            SendOutcome::Answered(answer) => self.answer_instead(endpoint, to, &message, answer),
+            SendOutcome::Answered(answer) => self.answer_instead(endpoint, to, &message, *answer),
             SendOutcome::Duplicated(other) => {
                 output.send(Destination::Dialed(other), message.clone());
                 output.send(to, message);

@@ -46,7 +46,7 @@
 //! lost. A gainer that holds an earlier copy of a partition purges it before it copies, which is
 //! the duty of the gainer: no record knows the disk of a node.
 //!
-//! A node that leaves exchanges its places with nodes behind it, so those hold what it held. At the
+//! A node that leaves exchanges its places with nodes behind it, so those hold its data. At the
 //! last place of a list there is no such node. A cell with as many replicas as there are nodes,
 //! which only the leaving node has acknowledged, is lost with it unless anti-entropy has spread it
 //! before. Majorities of all nodes lose nothing.
