@@ -55,7 +55,9 @@ impl World {
     /// Least rate at which data of a plan moves, as a power of two in bytes per second. A large
     /// value passes within some seconds.
     pub(super) fn limit_min(&self) -> u64 {
-        if self.scenario.dimensions.has(Dimension::LargeValues) { 18 } else { 10 }
+        const WITHIN_SECONDS: u64 = 4;
+        let of_values = u64::from((self.scenario.value_bytes_max / WITHIN_SECONDS).max(1).ilog2()) + 1;
+        of_values.max(if self.scenario.dimensions.has(Dimension::LargeValues) { 18 } else { 10 })
     }
 
     /// Has a node resume the running plan.
